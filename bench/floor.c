@@ -1,0 +1,181 @@
+/* The floor: what a socket round trip costs on this machine when nothing but C and the kernel is in the way.
+ *
+ *   floor serve  ADDRESS REPLY_BYTES [--spin] [--touch PAGES]
+ *   floor ping   ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin]
+ *
+ * ADDRESS is a TCP port on 127.0.0.1 or the path of a Unix socket (it starts with '/').
+ * A frame is what it is everywhere in tickpath: a 4-byte little-endian length and that many bytes.
+ * `serve` answers every frame with a frame of REPLY_BYTES (prefix included) to one client at a time; with --touch it also writes
+ * one byte in each of PAGES pages per request, the control for "how much of a tail is only this machine's memory".
+ * `ping` sends the preamble once and reads one frame, then sends the request COUNT + WARMUP times, one at a time,
+ * and writes the COUNT round trips to SAMPLES_OUT as native uint64 nanoseconds.
+ * --spin polls the socket with MSG_DONTWAIT instead of sleeping in recv. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FRAME_BYTES_MAX = 64 << 20, PAGE_BYTES = 4096 };
+
+static int spin = 0;
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void send_all(int fd, const uint8_t *bytes, size_t n) {
+    while (n > 0) {
+        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent < 0) fail("send");
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+}
+
+/* Returns 0 when the peer has closed before the first byte, 1 when a whole frame came. One recv takes prefix and body together
+ * when they come together, as they do for small frames. */
+static int recv_frame(int fd, uint8_t *buffer) {
+    size_t have = 0, want = 4;
+    while (have < want) {
+        ssize_t got = recv(fd, buffer + have, FRAME_BYTES_MAX - have, spin ? MSG_DONTWAIT : 0);
+        if (got == 0 && have == 0) return 0;
+        if (got == 0) exit(1);
+        if (got < 0) {
+            if (errno == EAGAIN || errno == EINTR) continue;
+            if (errno == ECONNRESET && have == 0) return 0;
+            fail("recv");
+        }
+        have += (size_t)got;
+        if (have >= 4) {
+            uint32_t length;
+            memcpy(&length, buffer, 4);
+            want = 4 + (size_t)length;
+            if (want > FRAME_BYTES_MAX) exit(1);
+        }
+    }
+    return 1;
+}
+
+static int open_socket(const char *address, struct sockaddr_storage *where, socklen_t *size) {
+    memset(where, 0, sizeof *where);
+    if (address[0] == '/') {
+        struct sockaddr_un *unix_address = (struct sockaddr_un *)where;
+        unix_address->sun_family = AF_UNIX;
+        strncpy(unix_address->sun_path, address, sizeof unix_address->sun_path - 1);
+        *size = sizeof *unix_address;
+    } else {
+        struct sockaddr_in *tcp_address = (struct sockaddr_in *)where;
+        tcp_address->sin_family = AF_INET;
+        tcp_address->sin_port = htons((uint16_t)atoi(address));
+        tcp_address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        *size = sizeof *tcp_address;
+    }
+    int fd = socket(where->ss_family, SOCK_STREAM, 0);
+    if (fd < 0) fail("socket");
+    return fd;
+}
+
+static void no_delay(int fd, const struct sockaddr_storage *where) {
+    int on = 1;
+    if (where->ss_family == AF_INET) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static void serve(const char *address, size_t reply_bytes, size_t pages) {
+    struct sockaddr_storage where;
+    socklen_t size;
+    int listener = open_socket(address, &where, &size), on = 1;
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(listener, (struct sockaddr *)&where, size) < 0) fail("bind");
+    if (listen(listener, 8) < 0) fail("listen");
+    if (where.ss_family == AF_INET) {
+        getsockname(listener, (struct sockaddr *)&where, &size);
+        printf("%d\n", ntohs(((struct sockaddr_in *)&where)->sin_port));
+    } else {
+        printf("%s\n", address);
+    }
+    fflush(stdout);
+    uint8_t *buffer = malloc(FRAME_BYTES_MAX), *reply = calloc(1, reply_bytes);
+    uint8_t *touched = pages ? malloc(pages * PAGE_BYTES) : NULL;
+    uint32_t body_bytes = (uint32_t)(reply_bytes - 4);
+    memcpy(reply, &body_bytes, 4);
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        if (fd < 0) fail("accept");
+        no_delay(fd, &where);
+        while (recv_frame(fd, buffer)) {
+            for (size_t page = 0; page < pages; page++) touched[page * PAGE_BYTES] += 1;
+            send_all(fd, reply, reply_bytes);
+        }
+        close(fd);
+    }
+}
+
+static uint8_t *read_frame_file(const char *path, size_t *bytes) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail(path);
+    uint8_t *frame = malloc(FRAME_BYTES_MAX);
+    *bytes = fread(frame, 1, FRAME_BYTES_MAX, file);
+    fclose(file);
+    return frame;
+}
+
+static void ping(const char *address, const char *samples_path, size_t count, size_t warmup, const char *request_path,
+                 const char *preamble_path) {
+    struct sockaddr_storage where;
+    socklen_t size;
+    int fd = open_socket(address, &where, &size);
+    if (connect(fd, (struct sockaddr *)&where, size) < 0) fail("connect");
+    no_delay(fd, &where);
+    size_t request_bytes, preamble_bytes;
+    uint8_t *request = read_frame_file(request_path, &request_bytes), *buffer = malloc(FRAME_BYTES_MAX);
+    uint64_t *samples = calloc(count, sizeof *samples);
+    if (preamble_path) {
+        uint8_t *preamble = read_frame_file(preamble_path, &preamble_bytes);
+        send_all(fd, preamble, preamble_bytes);
+        if (!recv_frame(fd, buffer)) exit(1);
+    }
+    for (size_t i = 0; i < count + warmup; i++) {
+        uint64_t start = now_ns();
+        send_all(fd, request, request_bytes);
+        if (!recv_frame(fd, buffer)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
+        if (i >= warmup) samples[i - warmup] = now_ns() - start;
+    }
+    FILE *out = fopen(samples_path, "wb");
+    if (!out || fwrite(samples, sizeof *samples, count, out) != count || fclose(out)) fail(samples_path);
+}
+
+int main(int argc, char **argv) {
+    const char *words[8];
+    int n = 0;
+    size_t pages = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--spin")) spin = 1;
+        else if (!strcmp(argv[i], "--touch") && i + 1 < argc) pages = (size_t)atol(argv[++i]);
+        else if (n < 8) words[n++] = argv[i];
+    }
+    if (n == 3 && !strcmp(words[0], "serve")) serve(words[1], (size_t)atol(words[2]), pages);
+    else if ((n == 6 || n == 7) && !strcmp(words[0], "ping"))
+        ping(words[1], words[2], (size_t)atol(words[3]), (size_t)atol(words[4]), words[5], n == 7 ? words[6] : NULL);
+    else {
+        fprintf(stderr, "usage: floor serve ADDRESS REPLY_BYTES [--spin] [--touch PAGES]\n"
+                        "       floor ping ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin]\n");
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,66 @@
+"""tickpath's protocol, sans-IO: messages, frames, status codes. Needs msgspec and nothing else."""
+
+from tickpath.wire.codes import Code
+from tickpath.wire.dtypes import ITEM_BYTES
+from tickpath.wire.errors import LocalProtocolError, RemoteProtocolError
+from tickpath.wire.frames import (
+    FRAME_BYTES_MIN,
+    PREFIX_BYTES,
+    FrameDecoder,
+    FrameEncoder,
+    decode_client_message,
+    decode_server_message,
+)
+from tickpath.wire.messages import (
+    PROTOCOL_VERSION,
+    STAGES,
+    STAMP_NAMES,
+    Cancel,
+    ClientMessage,
+    Failure,
+    Goodbye,
+    Hello,
+    Infer,
+    Limits,
+    ModelInfo,
+    ModelList,
+    Models,
+    Ping,
+    Pong,
+    Result,
+    ServerMessage,
+    TensorInfo,
+    Welcome,
+)
+
+__all__ = [
+    "FRAME_BYTES_MIN",
+    "ITEM_BYTES",
+    "PREFIX_BYTES",
+    "PROTOCOL_VERSION",
+    "STAGES",
+    "STAMP_NAMES",
+    "Cancel",
+    "ClientMessage",
+    "Code",
+    "Failure",
+    "FrameDecoder",
+    "FrameEncoder",
+    "Goodbye",
+    "Hello",
+    "Infer",
+    "Limits",
+    "LocalProtocolError",
+    "ModelInfo",
+    "ModelList",
+    "Models",
+    "Ping",
+    "Pong",
+    "RemoteProtocolError",
+    "Result",
+    "ServerMessage",
+    "TensorInfo",
+    "Welcome",
+    "decode_client_message",
+    "decode_server_message",
+]

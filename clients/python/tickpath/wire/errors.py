@@ -1,0 +1,19 @@
+"""What can go wrong between two peers, told apart by who did it."""
+
+from tickpath.wire.codes import Code
+
+
+class RemoteProtocolError(Exception):
+    """The peer sent what this protocol does not allow.
+
+    `code` is what it is answered with; the session cannot go on, since where its next frame starts can't be known.
+    """
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class LocalProtocolError(Exception):
+    """We were about to send what this protocol does not allow: our own fault, nothing was sent."""

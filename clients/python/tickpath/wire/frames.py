@@ -1,0 +1,128 @@
+"""Frames: a 4-byte little-endian length and that many bytes of MessagePack. Bytes in, messages out; no sockets and no clock.
+
+Rules of FrameDecoder
+- `get_buffer()` gives room to receive into; `received(n)` says how much of it was filled; then `next_frame()` until it is None.
+- A frame is a view into the receive buffer and holds until the next `get_buffer()`: who needs its bytes longer copies them.
+- A length is believed only so far as bytes have come: the buffer doubles as it fills, so a peer that declares much and sends little
+  costs little, and every byte is moved a bounded number of times.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tickpath.wire.codes import Code
+from tickpath.wire.errors import LocalProtocolError, RemoteProtocolError
+from tickpath.wire.messages import ClientMessage, ServerMessage
+
+PREFIX_BYTES: Final = 4
+
+# The smallest message is an array of a tag and one small element (`92 0c 01`); Goodbye may leave its reason out (`91 0e`).
+FRAME_BYTES_MIN: Final = 2
+
+# Whole frames of the usual models (280 bytes for 64 floats, 16 kB for a DeepLOB window) come in one receive.
+BUFFER_BYTES_START: Final = 32 * 1024
+
+
+class FrameDecoder:
+    """Finds frames in what a peer sends. `frame_bytes_max` bounds a frame's body, the prefix not counted."""
+
+    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view")
+
+    def __init__(self, frame_bytes_max: int, buffer_bytes: int = BUFFER_BYTES_START) -> None:
+        if frame_bytes_max < FRAME_BYTES_MIN:
+            raise LocalProtocolError(f"frame_bytes_max is {frame_bytes_max}; no message fits in under {FRAME_BYTES_MIN} bytes")
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray(min(buffer_bytes, PREFIX_BYTES + frame_bytes_max))
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes of a frame that has begun and not ended."""
+        return self._end - self._start
+
+    def get_buffer(self) -> memoryview:
+        """Room for at least one byte. Ends the life of all frames given out before."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            return self._view
+        if self._end == len(self._buffer):
+            self._make_room()
+        return self._view[self._end :]
+
+    def received(self, byte_count: int) -> None:
+        """`byte_count` bytes were written at the start of what `get_buffer` gave."""
+        self._end += byte_count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame's body, or None until more has come. Raises RemoteProtocolError at a length that is not allowed,
+        before anything is allocated for it."""
+        body_start = self._start + PREFIX_BYTES
+        if self._end < body_start:
+            return None
+        body_bytes = int.from_bytes(self._view[self._start : body_start], "little")
+        if not FRAME_BYTES_MIN <= body_bytes <= self._frame_bytes_max:
+            raise RemoteProtocolError(Code.BAD_FRAME, self._bad_length(body_bytes))
+        body_end = body_start + body_bytes
+        if self._end < body_end:
+            return None
+        self._start = body_end
+        return self._view[body_start:body_end]
+
+    def _bad_length(self, body_bytes: int) -> str:
+        return (
+            f"a frame's length is {FRAME_BYTES_MIN} to {self._frame_bytes_max} bytes here, {body_bytes} came; "
+            "the prefix is 4 bytes, little-endian, and does not count itself"
+        )
+
+    def _make_room(self) -> None:
+        """A frame has reached the buffer's end: move it to the front if that frees half, else double (never past one frame)."""
+        waiting = self.bytes_waiting
+        capacity = len(self._buffer)
+        if waiting > capacity // 2:
+            capacity = min(2 * capacity, PREFIX_BYTES + self._frame_bytes_max)
+        # Always a new buffer: views of the old one may live, and then it can't be resized.
+        moved = bytearray(capacity)
+        moved[:waiting] = self._view[self._start : self._end]
+        self._buffer, self._view = moved, memoryview(moved)
+        self._start, self._end = 0, waiting
+
+
+class FrameEncoder:
+    """Makes frames, in one reused scratch buffer; what it returns is a copy that nobody changes. One thread each."""
+
+    __slots__ = ("_encode_into", "_scratch")
+
+    def __init__(self) -> None:
+        self._encode_into = msgspec.msgpack.Encoder().encode_into
+        self._scratch = bytearray(1024)
+
+    def frame(self, message: ClientMessage | ServerMessage) -> bytes:
+        """The message as one frame. A transport may keep it as long as it likes."""
+        scratch = self._scratch
+        self._encode_into(message, scratch, PREFIX_BYTES)
+        scratch[:PREFIX_BYTES] = (len(scratch) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "little")
+        return bytes(scratch)
+
+
+_client_message = msgspec.msgpack.Decoder(ClientMessage)
+_server_message = msgspec.msgpack.Decoder(ServerMessage)
+
+
+def decode_client_message(frame: memoryview) -> ClientMessage:
+    """What a client said. Raises RemoteProtocolError(BAD_MESSAGE). Call it on a thread with a full-size stack: nesting is
+    followed in C before it is refused."""
+    try:
+        return _client_message.decode(frame)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(Code.BAD_MESSAGE, f"not a message of this protocol: {error}") from None
+
+
+def decode_server_message(frame: memoryview) -> ServerMessage:
+    """What a server said. Raises RemoteProtocolError(BAD_MESSAGE)."""
+    try:
+        return _server_message.decode(frame)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(Code.BAD_MESSAGE, f"not a message of this protocol: {error}") from None

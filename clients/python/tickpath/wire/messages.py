@@ -1,0 +1,158 @@
+"""Every message, as an array whose first element is its tag. docs/PROTOCOL.md is the authority.
+
+Arrays grow at their end only: a reader takes missing trailing elements as their defaults and passes over extra ones, so either
+peer may be the newer one.
+`gc=False`: a message holds no cycles, so the collector need never look at it.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from tickpath.wire.codes import Code
+
+PROTOCOL_VERSION: Final = 1
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Message(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Base of all that travels: encoded as an array, never changed once made."""
+
+
+class TensorInfo(Message):
+    """One input or output of a model.
+
+    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long. `batch_axis` -1: the tensor
+    has no batch axis and always has exactly this shape. `optional`: an input that may be sent as nil and then takes the model's
+    own value.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    batch_axis: int = -1
+    optional: bool = False
+
+
+class ModelInfo(Message):
+    """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the last one is
+    the most rows a request may have. `feeds` are the names of the feeds it keeps."""
+
+    name: str
+    version: str
+    handle: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    buckets: tuple[int, ...]
+    feeds: tuple[str, ...] = ()
+
+
+class Limits(Message):
+    """What this server takes at the most, told at the start so that a client never has to find out by being refused."""
+
+    frame_bytes_max: int
+    in_flight_max: int
+    sessions_max: int
+    frame_ns_max: int
+    priority_levels: int = 1
+
+
+class Hello(Message, tag=1):
+    """The first message of a client, and only the first. `token` is empty where the server asks for none."""
+
+    protocol: Natural
+    client: str
+    token: str = ""
+
+
+class Welcome(Message, tag=2):
+    """The answer to Hello: the session is open."""
+
+    protocol: int
+    server: str
+    limits: Limits
+    models: tuple[ModelInfo, ...]
+
+
+class Models(Message, tag=3):
+    """Asks for the models as they are now."""
+
+    id: Natural
+
+
+class ModelList(Message, tag=4):
+    """The answer to Models."""
+
+    id: int
+    models: tuple[ModelInfo, ...]
+
+
+class Infer(Message, tag=5):
+    """Asks for one prediction of `rows` rows.
+
+    `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an optional input.
+    `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is none.
+    `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and changes nothing else.
+    """
+
+    id: Natural
+    handle: Natural
+    rows: Natural
+    inputs: list[memoryview | None]
+    budget_ns: Natural = 0
+    priority: Natural = 0
+    feed: Natural = 0
+    event_time_ns: Natural = 0
+
+
+class Result(Message, tag=6):
+    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic clock."""
+
+    id: int
+    version: str
+    outputs: list[memoryview]
+    stamps: tuple[int, int, int, int, int, int]
+
+
+class Failure(Message, tag=7):
+    """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes."""
+
+    id: int
+    code: Code
+    message: str
+
+
+class Cancel(Message, tag=11):
+    """Takes a request back if it has not started. It is answered CANCELLED, or with its Result when it was too late."""
+
+    id: Natural
+
+
+class Ping(Message, tag=12):
+    """Asks for a Pong."""
+
+    id: Natural
+
+
+class Pong(Message, tag=13):
+    """The answer to Ping. `server_ns` is the server's monotonic clock, the one of the stamps."""
+
+    id: int
+    server_ns: int
+
+
+class Goodbye(Message, tag=14):
+    """Either side: no new request will be sent, or taken. Answers to what is in flight still come."""
+
+    reason: str = ""
+
+
+STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
+"""first byte of the frame seen, whole frame decoded, request started, inputs copied in, engine done, outputs ready to encode."""
+
+STAGES: Final = ("receive", "queue", "input", "compute", "output")
+"""The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the metrics."""
+
+ClientMessage = Hello | Models | Infer | Cancel | Ping | Goodbye
+ServerMessage = Welcome | ModelList | Result | Failure | Pong | Goodbye

@@ -1,0 +1,38 @@
+"""What runs a model. One Engine per model version; one Graph per slot, bound for ever to that slot's host buffers."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tickpath.engines.spec import Array, EngineSpec
+
+
+class ModelRefusedError(Exception):
+    """A model can't be served. The text names the file, the tensor or operator, and what to do about it."""
+
+
+class EngineFailedError(Exception):
+    """A replay failed: the request has no answer; the graph may be tried again."""
+
+
+class Graph(Protocol):
+    """A model prepared for one bucket on fixed buffers."""
+
+    def replay(self) -> None:
+        """Run the model once: reads the bound input buffers, writes the bound output buffers, allocates nothing of ours.
+        Raises EngineFailedError."""
+        ...
+
+
+class Engine(Protocol):
+    """A loaded model."""
+
+    @property
+    def spec(self) -> EngineSpec: ...
+
+    def capture(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Graph:
+        """Bind a graph to C-contiguous host arrays of the shapes of one bucket. The graph keeps them alive."""
+        ...
+
+    def close(self) -> None:
+        """Give back the runtime's memory. No graph of this engine may be replayed afterwards."""
+        ...

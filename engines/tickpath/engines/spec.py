@@ -1,0 +1,72 @@
+"""What a model takes and gives, in the terms that every engine and the server share."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output.
+
+    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long (None: it has no batch axis and
+    always has exactly this shape). `default`: what an optional input is when it is left out.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    batch_axis: int | None = None
+    default: Array | None = field(default=None, compare=False)
+
+    @property
+    def optional(self) -> bool:
+        return self.default is not None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the tensor at one row."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def shape_at(self, rows: int) -> tuple[int, ...]:
+        """The tensor's shape when a request, or a bucket, has `rows` rows."""
+        if self.batch_axis is None:
+            return self.shape
+        axis = self.batch_axis
+        return (*self.shape[:axis], self.shape[axis] * rows, *self.shape[axis + 1 :])
+
+    def bytes_at(self, rows: int) -> int:
+        """Bytes of the tensor at `rows` rows."""
+        return self.row_bytes if self.batch_axis is None else self.row_bytes * rows
+
+    def describe(self) -> str:
+        """For people: `float32[N,100,40]`, where N is the batch axis (`3N` where one row takes three places)."""
+        sizes = [str(size) for size in self.shape]
+        if self.batch_axis is not None:
+            per_row = self.shape[self.batch_axis]
+            sizes[self.batch_axis] = "N" if per_row == 1 else f"{per_row}N"
+        return f"{self.dtype.name}[{','.join(sizes)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """A compiled model: its tensors in the model's own order and where it came from.
+
+    `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch axis
+    (`batched` false) takes one row, which is the whole of its tensors.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    runtime: str
+    precision: str
+    sha256: str
+    rows_fixed: int | None = None
+
+    @property
+    def batched(self) -> bool:
+        return any(tensor.batch_axis is not None for tensor in self.inputs)

@@ -1,0 +1,1 @@
+"""What is captured and replayed: buckets, pinned slots."""

@@ -1,0 +1,1 @@
+"""The observer process, and the record layout it shares with the core."""

@@ -1,0 +1,117 @@
+"""The server's configuration: one frozen struct, made from the command line or a TOML file, checked once at the edge."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from tickpath.wire import Limits
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Shape = tuple[Positive | Literal["N"], ...]
+
+
+class ConfigError(Exception):
+    """The configuration can't be used. The text says what was expected, what came and what to do."""
+
+
+class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model to serve. `name` defaults to the file's stem.
+
+    `shapes` fixes what the file leaves open: input name -> sizes, `"N"` for the batch axis.
+    """
+
+    path: str
+    name: Name | None = None
+    version: Name = "1"
+    # Up to 8 rows: a desk asks for one symbol or a handful; more rows cost memory and start-up time, so they are asked for.
+    buckets: tuple[Positive, ...] = (1, 2, 4, 8)
+    shapes: dict[str, Shape] = {}
+    # auto: inline on the loop where the model is short, on a thread of its own where it is long (see executor.py).
+    executor: Literal["auto", "inline", "thread"] = "auto"
+    # refuse: an input with a NaN or an infinity is BAD_VALUE. Engines hide NaN (seen: DeepLOB, GRU, forests give a finite answer).
+    non_finite: Literal["refuse", "pass"] = "refuse"
+    # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better told at once.
+    queue_max: Positive = 64
+
+    @property
+    def served_name(self) -> str:
+        return self.name or Path(self.path).stem
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole server. `port` 0 takes a free one; `uds` adds a Unix socket; `observer_port` None runs no observer."""
+
+    models: tuple[ModelConfig, ...]
+    host: str = "127.0.0.1"
+    port: Port | None = 7070
+    uds: str | None = None
+    observer_host: str = "127.0.0.1"
+    observer_port: Port | None = 9090
+    spin: bool = False
+    cpu: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    # Sessions: each costs one buffer (32 KiB until a larger frame comes) and one descriptor.
+    sessions_max: Positive = 1024
+    # Requests of one session that wait for an answer: enough to hide any round trip, too few to fill a queue of 64 alone twice over.
+    in_flight_max: Positive = 128
+    # From a frame's first byte to its last. A whole 16 MB frame takes 13 ms at 10 Gbit/s; only a dead or hostile peer needs 5 s.
+    frame_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    # From connecting to Hello.
+    hello_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
+    write_bytes_max: Positive = 1024 * 1024
+    # How long such a client may stay so before it is dropped.
+    write_stall_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
+    drain_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    # A frame of 64 MiB holds 400 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
+    frame_bytes_max: Positive = 64 * 1024 * 1024
+
+    def limits(self, frame_bytes_max: int) -> Limits:
+        """What a client is told. `frame_bytes_max` is derived from the loaded models and never above the configured one."""
+        return Limits(frame_bytes_max, self.in_flight_max, self.sessions_max, int(self.frame_s * 1e9))
+
+
+def check(config: ServerConfig) -> ServerConfig:
+    """The rules that span fields. Raises ConfigError."""
+    if not config.models:
+        raise ConfigError("no model to serve: name an .onnx file, or add [[models]] to the configuration")
+    names = [model.served_name for model in config.models]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two models are named {name!r}: give each its own name")
+    for model in config.models:
+        if list(model.buckets) != sorted(set(model.buckets)):
+            raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(model.buckets)} came")
+        for tensor, shape in model.shapes.items():
+            if shape.count("N") > 1:
+                raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
+    if config.port is None and config.uds is None:
+        raise ConfigError("nowhere to listen: give a port or a Unix socket")
+    return config
+
+
+def make_config(values: dict[str, object]) -> ServerConfig:
+    """A checked configuration from plain values. Raises ConfigError naming the field."""
+    try:
+        return check(msgspec.convert(values, ServerConfig))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from None
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder.
+    Raises ConfigError."""
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    for model in values.get("models", ()):
+        if isinstance(model, dict) and isinstance(model.get("path"), str):
+            model["path"] = str(path.parent / model["path"])
+    return values
