@@ -27,8 +27,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     name: Name | None = None
     version: Name = "1"
-    # Up to 8 rows: a desk asks for one symbol or a handful; more rows cost memory and start-up time, so they are asked for.
-    buckets: tuple[Positive, ...] = (1, 2, 4, 8)
+    # The batch sizes to capture; None: tickpath.graphs.buckets.DEFAULT_BUCKETS, or the only one that the model allows.
+    buckets: tuple[Positive, ...] | None = None
     shapes: dict[str, Shape] = {}
     # auto: inline on the loop where the model is short, on a thread of its own where it is long (see executor.py).
     executor: Literal["auto", "inline", "thread"] = "auto"
@@ -84,7 +84,7 @@ def check(config: ServerConfig) -> ServerConfig:
         if names.count(name) > 1:
             raise ConfigError(f"two models are named {name!r}: give each its own name")
     for model in config.models:
-        if list(model.buckets) != sorted(set(model.buckets)):
+        if model.buckets is not None and (not model.buckets or list(model.buckets) != sorted(set(model.buckets))):
             raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(model.buckets)} came")
         for tensor, shape in model.shapes.items():
             if shape.count("N") > 1:
