@@ -1,6 +1,7 @@
 """Reads an .onnx file whole and says what is wrong with it, before any runtime sees it.
 
-The file is read once: what is hashed, looked at and given to the runtime are the same bytes, whatever happens to the file meanwhile.
+The file is read once: what is hashed, looked at and given to the runtime are the same bytes, whatever
+happens to it meanwhile.
 """
 
 import hashlib
@@ -31,8 +32,8 @@ IMPOSTORS: Final[tuple[tuple[bytes, str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """A file that parsed. `content` are its bytes; `sha256` covers them and then its external weight files, in the order of their
-    names, so that for a model in one file it is what `sha256sum` prints."""
+    """A file that parsed. `content` are its bytes; `sha256` covers them and then its external weight files, in the
+    order of their names, so that for a model in one file it is what `sha256sum` prints."""
 
     path: Path
     content: bytes
@@ -100,7 +101,7 @@ def _parse(content: bytes) -> onnx.ModelProto:
         model = onnx.load_model_from_string(content)
     except DecodeError:
         raise ModelRefusedError(f"{len(content)} bytes that are no whole ONNX model; {advice}") from None
-    # Protobuf takes many strings of bytes for a message without fields, and a file cut between two fields for a whole one.
+    # Protobuf takes many strings of bytes for a message without fields, and a file cut between two for a whole one.
     if not model.ir_version or not model.HasField("graph"):
         raise ModelRefusedError(f"{len(content)} bytes that hold no ONNX graph; {advice}")
     if not model.opset_import:

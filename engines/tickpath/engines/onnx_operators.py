@@ -1,9 +1,10 @@
-"""What a graph's operators say about it, without running it: operators we can't serve, and outputs whose shape depends on data.
+"""What a graph's operators say without running it: which can't be served, and which outputs' shapes depend on data.
 
 Rules of `shapes_from_data`
-- A tensor's *value* depends on data when any operand's value does; `Shape` and `Size` read no values, so theirs does not.
-- A tensor's *shape* depends on data when an operand's shape does, or when an operator of SHAPED_BY_VALUE takes its shape from an
-  operand whose value depends on data.
+- A tensor's *value* depends on data when any operand's value does; `Shape` and `Size` read no values, so theirs does
+  not.
+- A tensor's *shape* depends on data when an operand's shape does, or when an operator of SHAPED_BY_VALUE takes its
+  shape from an operand whose value depends on data.
 - It errs towards "depends": a shape that the model declares is believed later, and runs decide what is left.
 """
 
@@ -47,7 +48,7 @@ SHAPED_BY_VALUE: Final[Mapping[str, tuple[int, ...]]] = {
     "Upsample": (1,),
 }
 
-# An empty sequence into one of these ends the whole process (onnxruntime 1.32: SIGABRT), so its length must not hang on data.
+# An empty sequence into one of these ends the whole process (onnxruntime 1.32: SIGABRT), so its length must be fixed.
 RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
 
 
@@ -68,7 +69,7 @@ def check_operators(model: onnx.ModelProto) -> None:
 
 
 def check_output_shapes(graph: onnx.GraphProto) -> dict[str, str]:
-    """The outputs whose shape may depend on data although the file declares it, each with the operator that would make it so.
+    """The outputs whose shape may depend on data although the file declares it, each with the operator at fault.
     Raises ModelRefusedError where the file does not declare it."""
     causes = shapes_from_data(graph)
     names = {dimension.dim_param for value in graph.input for dimension in value.type.tensor_type.shape.dim} - {""}

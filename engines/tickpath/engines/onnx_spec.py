@@ -1,7 +1,7 @@
-"""What an ONNX graph declares: element types, shapes, defaults, and which dimension may be the batch axis. Pure; nothing runs.
+"""What an ONNX graph declares: element types, shapes, defaults, which dimension may be the batch axis. Nothing runs.
 
 How open dimensions are settled
-1. A declared shape settles all dimensions of its input, and with them every dimension of the same symbolic name elsewhere.
+1. A declared shape settles all dimensions of its input, and every dimension of the same symbolic name elsewhere.
 2. Of inputs that are still open, a name that all of them share is the batch axis; failing that, axis 0 is.
 3. A tensor has one batch axis. Whatever stays open is refused, with the option to add.
 The batch axis so found is a candidate: probing.py tells whether the model's rows really are independent along it.
@@ -103,8 +103,8 @@ def declared(value: onnx.ValueInfoProto, kind: str) -> Declared:
 
 
 def find_inputs(file: OnnxFile, shapes: Mapping[str, Shape]) -> Inputs:
-    """The required inputs in the model's order, then those that have a value in the file. `shapes` settles what is open.
-    Raises ModelRefusedError."""
+    """The required inputs in the model's order, then those that have a value in the file. `shapes` settles what is
+    open. Raises ModelRefusedError."""
     graph = file.model.graph
     initial = {tensor.name: tensor for tensor in graph.initializer}
     sparse = {tensor.values.name for tensor in graph.sparse_initializer}
@@ -134,12 +134,10 @@ def option(name: str, shape: Sequence[object]) -> str:
     return f"--shape {name}={','.join(str(size) for size in shape)}"
 
 
+_ZIPMAP: Final = "for a scikit-learn classifier convert with options={'zipmap': False}, else export tensors instead"
 _STRINGS: Final = "encode text outside the model and export it with integer inputs"
 _REEXPORT: Final = "export the model with tensors instead"
-_ADVICE: Final[Mapping[str | None, str]] = {
-    "sequence_type": "for a scikit-learn classifier convert with options={'zipmap': False}, else export it with tensors instead",
-    "map_type": "for a scikit-learn classifier convert with options={'zipmap': False}, else export it with tensors instead",
-}
+_ADVICE: Final[Mapping[str | None, str]] = {"sequence_type": _ZIPMAP, "map_type": _ZIPMAP}
 
 
 def _form(form: str | None) -> str:
@@ -238,11 +236,13 @@ def _text(tensor: Declared) -> str:
 
 def _advice(tensor: Declared) -> str:
     if tensor.dimensions is None:
-        return f"input {tensor.name!r} has no shape in the file: give the whole of it, such as {option(tensor.name, ('N', 'SIZE'))}"
+        example = option(tensor.name, (ROWS, "SIZE"))
+        return f"input {tensor.name!r} has no shape in the file: give the whole of it, such as {example}"
     sizes: list[object] = ["SIZE" if isinstance(size, Open) else size for size in tensor.dimensions]
     if ROWS not in tensor.dimensions:
         sizes[sizes.index("SIZE")] = ROWS
-    return f"input {tensor.name!r} has open dimensions {_text(tensor)}: give their sizes, such as {option(tensor.name, sizes)}"
+    example = option(tensor.name, sizes)
+    return f"input {tensor.name!r} has open dimensions {_text(tensor)}: give their sizes, such as {example}"
 
 
 def _rows_fixed(required: list[Declared], settled: list[Declared]) -> int | None:

@@ -1,6 +1,6 @@
 """The CPU engine: onnxruntime, with every buffer bound before the first request.
 
-A session is one model; a graph is one IOBinding on one slot's buffers, by address. A replay then hands over no array and makes none.
+A session is one model; a graph is one IOBinding on one slot's buffers, by address. A replay makes no array.
 """
 
 import re
@@ -31,7 +31,7 @@ class OnnxRuntimeGraph:
     def __init__(
         self, session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, buffers: Sequence[Array]
     ) -> None:
-        # The runtime's own objects, not their Python wrappers, whose checks for other devices cost 0.7 of 2.2 µs a call.
+        # The runtime's own objects, not their Python wrappers, whose checks for other devices cost 0.7 of 2.2 µs.
         self._run = session._sess.run_with_iobinding
         self._binding = binding._iobinding
         self._options = _run_options()
@@ -57,8 +57,8 @@ class OnnxRuntimeEngine:
         return self._spec
 
     def capture(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> OnnxRuntimeGraph:
-        """Bind a graph to C-contiguous arrays, in the order of `spec`, all of the same number of rows. The graph keeps them alive.
-        Raises ValueError where they do not fit, since the runtime would write past their end."""
+        """Bind a graph to C-contiguous arrays, in the order of `spec`, all of the same number of rows. The graph keeps
+        them alive. Raises ValueError where they do not fit, since the runtime would write past their end."""
         if self._session is None:
             raise ValueError("the engine is closed")
         rows = _rows(self._spec, inputs)
@@ -72,8 +72,8 @@ class OnnxRuntimeEngine:
 
 
 def load_onnx(path: Path, shapes: Mapping[str, Shape] | None = None, threads: int = 1) -> OnnxRuntimeEngine:
-    """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch axis; `threads`
-    is how many cores one prediction may use. Raises ModelRefusedError, saying what to do."""
+    """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch
+    axis; `threads` is how many cores one prediction may use. Raises ModelRefusedError, saying what to do."""
     try:
         return _load(path, shapes or {}, threads)
     except ModelRefusedError as error:
@@ -116,12 +116,13 @@ def _session(file: OnnxFile, threads: int) -> onnxruntime.InferenceSession:
 
 
 def _session_options(folder: Path, threads: int) -> onnxruntime.SessionOptions:
-    """One thread unless more are asked for, and none that spins while idle; all graph optimisations; silent, since what matters
-    comes as an exception.
+    """One thread unless more are asked for, and none that spins while idle; all graph optimisations; silent, since what
+    matters comes as an exception.
 
-    The memory arena, memory pattern and weight prepacking stay on. Measured on onnxruntime 1.32, medians of seven interleaved runs,
-    buffers bound, on / off: arena 6.0 / 5.9 µs for a 64-256-256-3 MLP and 478 / 480 µs for a 100x50, 2x100 LSTM; pattern
-    6.0 / 6.25 and 478 / 479 µs; prepacking 6.0 / 6.5 and 478 / 533 µs, and 15.7 / 22.7 µs for the MLP at 8 rows.
+    The memory arena, memory pattern and weight prepacking stay on. Measured on onnxruntime 1.32, medians of seven
+    interleaved runs, buffers bound, on / off: arena 6.0 / 5.9 µs for a 64-256-256-3 MLP and 478 / 480 µs for a 100x50,
+    2x100 LSTM; pattern 6.0 / 6.25 and 478 / 479 µs; prepacking 6.0 / 6.5 and 478 / 533 µs, and 15.7 / 22.7 µs for the
+    MLP at 8 rows.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -138,8 +139,8 @@ def _session_options(folder: Path, threads: int) -> onnxruntime.SessionOptions:
 
 def _run_options() -> onnxruntime.RunOptions:
     options = onnxruntime.RunOptions()
-    # The runtime looks this entry up on every call, and throws and catches a C++ exception where it is missing: 30 µs in
-    # onnxruntime 1.32. -1 means no graph, which is what a CPU session has.
+    # The runtime looks this entry up on every call, and throws and catches a C++ exception where it is missing: 30 µs
+    # in onnxruntime 1.32. -1 means no graph, which is what a CPU session has.
     options.add_run_config_entry("gpu_graph_id", "-1")
     return options
 
@@ -149,11 +150,13 @@ def _refusal(file: OnnxFile, text: str) -> str:
     opset = re.search(r"Opset (\d+) .*official support for domain (\S+) is till opset (\d+)", text)
     if opset:
         version, domain, supported = opset.groups()
-        return f"it needs opset {version} of {domain}, {RUNTIME} supports up to {supported}: export it with an opset up to that"
+        return f"it needs opset {version} of {domain}, {RUNTIME} supports up to {supported}: export it with that opset"
     ir = re.search(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", text)
     if ir:
         version, supported = ir.groups()
-        return f"it has ONNX IR version {version}, {RUNTIME} supports up to {supported}: export it with an older onnx package"
+        return (
+            f"it has IR version {version}, {RUNTIME} supports up to {supported}: export it with an older onnx package"
+        )
     opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in file.model.opset_import)
     return f"{RUNTIME} does not take this model (opset {opsets}): {text}"
 
@@ -173,8 +176,8 @@ def _runner(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec],
 
 
 def _check_bound_outputs(engine: OnnxRuntimeEngine, probe: Probe) -> None:
-    """A bound replay must give what a plain run gives. The runtime leaves a bound buffer alone, without a word, where an
-    output is one of the inputs; and it holds a bound output to the shape that the file declares."""
+    """A bound replay must give what a plain run gives. The runtime leaves a bound buffer alone, without a word, where
+    an output is one of the inputs; and it holds a bound output to the shape that the file declares."""
     spec = engine.spec
     for rows in {spec.rows_fixed or 1, spec.rows_fixed or (2 if spec.batched else 1)}:
         inputs, expected = first_run(probe, rows)

@@ -1,13 +1,13 @@
-"""Finds a model's outputs by running it: their shapes, their batch axes, and whether rows are independent of each other.
+"""Finds a model's outputs by running it: their shapes, their batch axes, and whether rows are independent.
 
 Pure apart from `run`, which is the model. It never gets zero rows.
 
 Theory of operation. Let a, b, c be rows of probe data. The model runs on (a b c), on (c a), on (b) and on (b 0).
 - An output's batch axis is the one along which three rows are as long per row as two and as one.
-- A row's answer must be the same in every company and place: then a request may be padded with zeros, and requests may share a
-  bucket. A recurrence over the axis, a mean over the batch or one scale for all rows fails this.
+- A row's answer must be the same in every company and place: then a request may be padded with zeros, and requests may
+  share a bucket. A recurrence over the axis, a mean over the batch or one scale for all rows fails this.
 - Rows differ in magnitude, so that what leaks from one to the other stands out.
-A model exported for one batch size runs on all its rows, on the same rows turned by one place, and half filled with zeros.
+A model exported for one batch size runs on all its rows, on the same rows turned by one place, and half of them zeros.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,8 +39,8 @@ class Pattern:
     positive: bool = False
 
 
-# Small varied numbers are valid token ids, indices and axes of most models, zeros those of nearly all; audio models check their
-# sampling rate, a single integer.
+# Small varied numbers are valid token ids, indices and axes of most models, zeros those of nearly all; audio models
+# check their sampling rate, a single integer.
 PATTERNS: Final = (
     Pattern(below=3),
     Pattern(below=1),
@@ -53,7 +53,8 @@ PATTERNS: Final = (
 # Different data under which a model without a batch axis must keep its outputs' shapes.
 PROBES_WITHOUT_BATCH: Final = 3
 
-# One answer at different batch sizes comes from different kernels, which add up in another order. Relative to the largest answer.
+# One answer at different batch sizes comes from different kernels, which add up in another order. Relative to
+# the largest.
 TOLERANCE: Final[Mapping[str, float]] = {"float64": 1e-4, "float32": 1e-4}
 TOLERANCE_REDUCED: Final = 1e-2
 
@@ -62,7 +63,8 @@ _ROW_SCALES: Final = (1.0, 0.25, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What is known before the model runs. `operators`: outputs whose shape may depend on data, and the operator at fault."""
+    """What is known before the model runs. `operators`: outputs whose shape may depend on data, and the operator that
+    makes it so."""
 
     run: Run
     inputs: tuple[TensorSpec, ...]
@@ -123,7 +125,8 @@ def _scales(tensor: TensorSpec, rows: int) -> npt.NDArray[np.float64]:
 
 
 def first_run(probe: Probe, rows: int) -> tuple[list[Array], list[Array]]:
-    """Inputs on which the model runs, and its answer: the first that is finite, else the first. Raises ModelRefusedError."""
+    """Inputs on which the model runs, and its answer: the first that is finite, else the first.
+    Raises ModelRefusedError."""
     runs = []
     for inputs, outputs in _runs(probe, rows):
         if all(np.isfinite(output).all() for output in outputs):
@@ -211,7 +214,7 @@ def _run(probe: Probe, inputs: list[Array], rows: Sequence[int | None]) -> list[
     try:
         return probe.run(company)
     except ProbeFailedError as error:
-        raise _axis_error(probe, f"it does not run on {len(rows)} rows ({error})")
+        raise _axis_error(probe, f"it does not run on {len(rows)} rows ({error})") from None
 
 
 def _compare(probe: Probe, spec: TensorSpec, whole: Array, rows: Sequence[int | None], answer: Array) -> None:
