@@ -13,7 +13,16 @@ from tickpath.wire.codes import Code
 
 PROTOCOL_VERSION: Final = 1
 
+# A tensor of 0 bytes takes 2 on the wire and 200 in memory; with no bound on their number, 64 MB of them would take 6 GB.
+TENSORS_MAX: Final = 1024
+# Text that a client may send before anyone knows who it is. A token of 4096 holds a signed web token with its claims.
+CLIENT_CHARS_MAX: Final = 128
+TOKEN_CHARS_MAX: Final = 4096
+REASON_CHARS_MAX: Final = 1024
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+Id = Annotated[int, msgspec.Meta(ge=1)]  # 0 is the session itself, in Failure
+Stamps = tuple[Natural, Natural, Natural, Natural, Natural, Natural]
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -30,8 +39,8 @@ class TensorInfo(Message):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
-    batch_axis: int = -1
+    shape: tuple[Natural, ...]
+    batch_axis: Annotated[int, msgspec.Meta(ge=-1)] = -1
     optional: bool = False
 
 
@@ -41,35 +50,35 @@ class ModelInfo(Message):
 
     name: str
     version: str
-    handle: int
+    handle: Natural
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    buckets: tuple[int, ...]
+    buckets: tuple[Natural, ...]
     feeds: tuple[str, ...] = ()
 
 
 class Limits(Message):
     """What this server takes at the most, told at the start so that a client never has to find out by being refused."""
 
-    frame_bytes_max: int
-    in_flight_max: int
-    sessions_max: int
-    frame_ns_max: int
-    priority_levels: int = 1
+    frame_bytes_max: Natural
+    in_flight_max: Natural
+    sessions_max: Natural
+    frame_ns_max: Natural
+    priority_levels: Natural = 1
 
 
 class Hello(Message, tag=1):
     """The first message of a client, and only the first. `token` is empty where the server asks for none."""
 
     protocol: Natural
-    client: str
-    token: str = ""
+    client: Annotated[str, msgspec.Meta(max_length=CLIENT_CHARS_MAX)]
+    token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
 
 class Welcome(Message, tag=2):
     """The answer to Hello: the session is open."""
 
-    protocol: int
+    protocol: Natural
     server: str
     limits: Limits
     models: tuple[ModelInfo, ...]
@@ -78,13 +87,13 @@ class Welcome(Message, tag=2):
 class Models(Message, tag=3):
     """Asks for the models as they are now."""
 
-    id: Natural
+    id: Id
 
 
 class ModelList(Message, tag=4):
     """The answer to Models."""
 
-    id: int
+    id: Id
     models: tuple[ModelInfo, ...]
 
 
@@ -96,10 +105,10 @@ class Infer(Message, tag=5):
     `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and changes nothing else.
     """
 
-    id: Natural
+    id: Id
     handle: Natural
     rows: Natural
-    inputs: list[memoryview | None]
+    inputs: Annotated[list[memoryview | None], msgspec.Meta(max_length=TENSORS_MAX)]
     budget_ns: Natural = 0
     priority: Natural = 0
     feed: Natural = 0
@@ -109,16 +118,16 @@ class Infer(Message, tag=5):
 class Result(Message, tag=6):
     """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic clock."""
 
-    id: int
+    id: Id
     version: str
-    outputs: list[memoryview]
-    stamps: tuple[int, int, int, int, int, int]
+    outputs: Annotated[list[memoryview], msgspec.Meta(max_length=TENSORS_MAX)]
+    stamps: Stamps
 
 
 class Failure(Message, tag=7):
     """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes."""
 
-    id: int
+    id: Natural
     code: Code
     message: str
 
@@ -126,26 +135,26 @@ class Failure(Message, tag=7):
 class Cancel(Message, tag=11):
     """Takes a request back if it has not started. It is answered CANCELLED, or with its Result when it was too late."""
 
-    id: Natural
+    id: Id
 
 
 class Ping(Message, tag=12):
     """Asks for a Pong."""
 
-    id: Natural
+    id: Id
 
 
 class Pong(Message, tag=13):
     """The answer to Ping. `server_ns` is the server's monotonic clock, the one of the stamps."""
 
-    id: int
-    server_ns: int
+    id: Id
+    server_ns: Natural
 
 
 class Goodbye(Message, tag=14):
     """Either side: no new request will be sent, or taken. Answers to what is in flight still come."""
 
-    reason: str = ""
+    reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARS_MAX)] = ""
 
 
 STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
