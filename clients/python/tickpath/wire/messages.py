@@ -1,7 +1,9 @@
 """Every message, as an array whose first element is its tag. docs/PROTOCOL.md is the authority.
 
-Arrays grow at their end only: a reader takes missing trailing elements as their defaults and passes over extra ones, so either
-peer may be the newer one.
+Arrays grow at their end only: a reader takes missing trailing elements as their defaults and passes over extra ones, so
+either peer may be the newer one.
+
+Ranges are checked as a message is decoded, never as it is encoded: `TENSORS_MAX` and the like bind the sender too.
 `gc=False`: a message holds no cycles, so the collector need never look at it.
 """
 
@@ -13,7 +15,7 @@ from tickpath.wire.codes import Code
 
 PROTOCOL_VERSION: Final = 1
 
-# A tensor of 0 bytes takes 2 on the wire and 200 in memory; with no bound on their number, 64 MB of them would take 6 GB.
+# A tensor of 0 bytes takes 2 on the wire and 200 in memory: without a bound, a frame of 64 MiB could take 6 GiB.
 TENSORS_MAX: Final = 1024
 # Text that a client may send before anyone knows who it is. A token of 4096 holds a signed web token with its claims.
 CLIENT_CHARS_MAX: Final = 128
@@ -29,12 +31,12 @@ class Message(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """Base of all that travels: encoded as an array, never changed once made."""
 
 
-class TensorInfo(Message):
+class TensorInfo(Message, frozen=True):
     """One input or output of a model.
 
-    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long. `batch_axis` -1: the tensor
-    has no batch axis and always has exactly this shape. `optional`: an input that may be sent as nil and then takes the model's
-    own value.
+    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long. `batch_axis` -1: the
+    tensor has no batch axis and always has exactly this shape. `optional`: an input that may be sent as nil and then
+    takes the model's own value.
     """
 
     name: str
@@ -44,9 +46,9 @@ class TensorInfo(Message):
     optional: bool = False
 
 
-class ModelInfo(Message):
-    """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the last one is
-    the most rows a request may have. `feeds` are the names of the feeds it keeps."""
+class ModelInfo(Message, frozen=True):
+    """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the
+    last one is the most rows a request may have. `feeds` are the names of the feeds it keeps."""
 
     name: str
     version: str
@@ -57,7 +59,7 @@ class ModelInfo(Message):
     feeds: tuple[str, ...] = ()
 
 
-class Limits(Message):
+class Limits(Message, frozen=True):
     """What this server takes at the most, told at the start so that a client never has to find out by being refused."""
 
     frame_bytes_max: Natural
@@ -67,7 +69,7 @@ class Limits(Message):
     priority_levels: Natural = 1
 
 
-class Hello(Message, tag=1):
+class Hello(Message, frozen=True, tag=1):
     """The first message of a client, and only the first. `token` is empty where the server asks for none."""
 
     protocol: Natural
@@ -75,7 +77,7 @@ class Hello(Message, tag=1):
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
 
-class Welcome(Message, tag=2):
+class Welcome(Message, frozen=True, tag=2):
     """The answer to Hello: the session is open."""
 
     protocol: Natural
@@ -84,25 +86,26 @@ class Welcome(Message, tag=2):
     models: tuple[ModelInfo, ...]
 
 
-class Models(Message, tag=3):
+class Models(Message, frozen=True, tag=3):
     """Asks for the models as they are now."""
 
     id: Id
 
 
-class ModelList(Message, tag=4):
+class ModelList(Message, frozen=True, tag=4):
     """The answer to Models."""
 
     id: Id
     models: tuple[ModelInfo, ...]
 
 
-class Infer(Message, tag=5):
+class Infer(Message, frozen=True, tag=5):
     """Asks for one prediction of `rows` rows.
 
-    `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an optional input.
-    `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is none.
-    `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and changes nothing else.
+    `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an
+    optional input. `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is
+    none. `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and
+    changes nothing else.
     """
 
     id: Id
@@ -115,8 +118,9 @@ class Infer(Message, tag=5):
     event_time_ns: Natural = 0
 
 
-class Result(Message, tag=6):
-    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic clock."""
+class Result(Message, frozen=True, tag=6):
+    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic
+    clock."""
 
     id: Id
     version: str
@@ -124,7 +128,7 @@ class Result(Message, tag=6):
     stamps: Stamps
 
 
-class Failure(Message, tag=7):
+class Failure(Message, frozen=True, tag=7):
     """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes."""
 
     id: Natural
@@ -132,36 +136,38 @@ class Failure(Message, tag=7):
     message: str
 
 
-class Cancel(Message, tag=11):
+class Cancel(Message, frozen=True, tag=11):
     """Takes a request back if it has not started. It is answered CANCELLED, or with its Result when it was too late."""
 
     id: Id
 
 
-class Ping(Message, tag=12):
+class Ping(Message, frozen=True, tag=12):
     """Asks for a Pong."""
 
     id: Id
 
 
-class Pong(Message, tag=13):
+class Pong(Message, frozen=True, tag=13):
     """The answer to Ping. `server_ns` is the server's monotonic clock, the one of the stamps."""
 
     id: Id
     server_ns: Natural
 
 
-class Goodbye(Message, tag=14):
+class Goodbye(Message, frozen=True, tag=14):
     """Either side: no new request will be sent, or taken. Answers to what is in flight still come."""
 
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARS_MAX)] = ""
 
 
 STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
-"""first byte of the frame seen, whole frame decoded, request started, inputs copied in, engine done, outputs ready to encode."""
+"""first byte of the frame seen, whole frame decoded, request started, inputs copied in, engine done, outputs ready to
+encode."""
 
 STAGES: Final = ("receive", "queue", "input", "compute", "output")
-"""The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the metrics."""
+"""The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the
+metrics."""
 
 ClientMessage = Hello | Models | Infer | Cancel | Ping | Goodbye
 ServerMessage = Welcome | ModelList | Result | Failure | Pong | Goodbye
