@@ -38,10 +38,16 @@ from tickpath.wire import (
     decode_server_message,
 )
 
+
+def as_view(data: bytes) -> memoryview:
+    """What a decoder gives."""
+    return memoryview(data)
+
+
 NATURAL: Final = st.integers(0, 2**64 - 1)
 ID: Final = st.integers(1, 2**64 - 1)
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=40)
-TENSOR: Final = st.builds(memoryview, st.binary(max_size=300))
+TENSOR: Final = st.binary(max_size=300).map(as_view)
 
 TENSOR_INFO: Final = st.builds(
     TensorInfo, TEXT, TEXT, st.lists(NATURAL, max_size=5).map(tuple), st.integers(-1, 2**63 - 1), st.booleans()
@@ -148,7 +154,7 @@ def test_what_has_no_form_is_refused_before_it_is_sent(message: ClientMessage) -
         Infer(1, 0, 1, [None] * (TENSORS_MAX + 1)),
         Hello(-1, ""),
         Hello(1, "x" * 129),
-        Hello(1, "", "x" * 4097),
+        Hello(1, "", "x" * 2049),
         Goodbye("x" * 1025),
     ],
     ids=repr,
@@ -157,6 +163,10 @@ def test_a_client_out_of_range_is_refused(message: ClientMessage) -> None:
     with pytest.raises(RemoteProtocolError) as refused:
         decode_client_message(body_of(message))
     assert refused.value.code == Code.BAD_MESSAGE
+
+
+def test_the_longest_hello_in_ascii_fits_in_what_every_server_takes() -> None:
+    assert len(body_of(Hello(1, "c" * 128, "t" * 2048))) <= 4096
 
 
 def test_the_most_tensors_there_may_be() -> None:

@@ -5,7 +5,8 @@ from typing import Final
 import msgspec
 import pytest
 from tests.wire.stranger import Stranger
-from tests.wire.vectors import FOLDER, Decode, Invalid, MessageVectors, Stream, Valid, files, message_json
+from tests.wire.vector_entries import Stream
+from tests.wire.vectors import FOLDER, Decode, Invalid, MessageVectors, Valid, files, message_json
 
 from tickpath.wire import (
     PREFIX_BYTES,

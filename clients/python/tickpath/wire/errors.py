@@ -6,8 +6,8 @@ from tickpath.wire.codes import Code
 class RemoteProtocolError(Exception):
     """The peer sent what this protocol does not allow. The session ends: nothing more it sends can be trusted.
 
-    `code` is BAD_FRAME or BAD_MESSAGE, and is what a server answers under id 0. `message` says what was expected and
-    what came.
+    `code` is what a server answers under id 0: BAD_FRAME or BAD_MESSAGE here, UNAUTHENTICATED where it checks Hello.
+    `message` says what was expected and what came.
     """
 
     def __init__(self, code: Code, message: str) -> None:

@@ -17,9 +17,10 @@ PROTOCOL_VERSION: Final = 1
 
 # A tensor of 0 bytes takes 2 on the wire and 200 in memory: without a bound, a frame of 64 MiB could take 6 GiB.
 TENSORS_MAX: Final = 1024
-# Text that a client may send before anyone knows who it is. A token of 4096 holds a signed web token with its claims.
+# What a client may say before anyone knows who it is. 2048 hold a signed web token with its claims, and the whole Hello
+# still fits in the 4096 bytes that every server takes.
 CLIENT_CHARS_MAX: Final = 128
-TOKEN_CHARS_MAX: Final = 4096
+TOKEN_CHARS_MAX: Final = 2048
 REASON_CHARS_MAX: Final = 1024
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
