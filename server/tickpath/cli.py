@@ -194,7 +194,7 @@ def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, 
     from tickpath.console.errors import ConsoleError
 
     with _ending(Failed, TickpathError, ConsoleError), Client(address) as client:
-        model = calls.find_model(client, name)
+        model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)
     if as_json:

@@ -80,7 +80,7 @@ def test_help_reads_well() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "onnx", "onnxruntime", "rich", "uvloop", "msgspec", "asyncio")
-    code = "import sys, tickpath.cli; print([name for name in %r if name in sys.modules])" % (heavy,)
+    code = f"import sys, tickpath.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

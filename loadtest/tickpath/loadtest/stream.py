@@ -69,8 +69,7 @@ def _send(client: Client, plan: Plan, books: Inputs, samples: Samples) -> None:
 
 
 def _books(client: Client, plan: Plan) -> Inputs:
-    info = next(model for model in client.models() if model.name == plan.model)
-    needed = (tensor for tensor in info.inputs if not tensor.optional)
+    needed = (tensor for tensor in client.model(plan.model).inputs if not tensor.optional)
     return {tensor.name: windows(plan.count, tensor.shape, tensor.dtype, plan.seed) for tensor in needed}
 
 

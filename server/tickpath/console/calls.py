@@ -29,17 +29,6 @@ class Answers:
     stages_ns: dict[str, NANOSECONDS]
 
 
-def find_model(client: Client, name: str) -> ModelInfo:
-    """Raises ConsoleError naming the models there are."""
-    models = client.models()
-    for model in models:
-        if model.name == name:
-            return model
-    raise ConsoleError(
-        f"no model is named {name!r} here; served: {', '.join(model.name for model in models) or 'none'}"
-    )
-
-
 def parse_sources(texts: Iterable[str]) -> dict[str, str]:
     """`x=FILE.npy` or `x=random`, one for each input. Raises ConsoleError."""
     sources: dict[str, str] = {}

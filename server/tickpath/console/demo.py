@@ -57,7 +57,8 @@ def run(settings: Settings, console: Console) -> None:
         model = folder / f"{settings.model}.onnx"
         model.write_bytes(zoo.build(settings.model).SerializeToString())
         with server_process(model, folder / "server.log") as ready:
-            console.print(f"Serving {settings.model} ({zoo.describe(settings.model)}) at {ready.address}")
+            console.print(f"Serving {settings.model} ({zoo.describe(settings.model)})")
+            console.print(f"at {ready.address}, metrics at {ready.observer}/metrics")
             floor_ns = _measure_floor(settings, ready, folder, console)
             with _folder(MEMORY) as memory:
                 samples = _stream(settings, ready, memory, console)
@@ -77,8 +78,7 @@ def _measure_floor(settings: Settings, ready: Ready, folder: Path, console: Cons
         console.print(NO_FLOOR)
         return None
     with Client(ready.address) as client:
-        (model,) = client.models()
-    return floor.measure(settings.floor, model, folder)
+        return floor.measure(settings.floor, client.model(settings.model), folder)
 
 
 def _stream(settings: Settings, ready: Ready, folder: Path, console: Console) -> Samples:

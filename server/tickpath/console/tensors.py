@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from tickpath.client import describe_tensor
 from tickpath.engines import TensorSpec
 from tickpath.wire import ModelInfo, TensorInfo
 
 
 def spec_of(tensor: TensorInfo) -> TensorSpec:
-    """The same tensor as a TensorSpec, for `shape_at` and `describe`. Whether it is optional stays with the
+    """The same tensor as a TensorSpec, for its shapes and bytes at any number of rows. Whether it is optional stays with the
     TensorInfo."""
     batch_axis = None if tensor.batch_axis < 0 else tensor.batch_axis
     return TensorSpec(tensor.name, np.dtype(tensor.dtype), tuple(tensor.shape), batch_axis)
@@ -15,7 +16,7 @@ def spec_of(tensor: TensorInfo) -> TensorSpec:
 
 def describe(tensor: TensorInfo) -> str:
     """For people: `x float32[N,120,3]`, with a question mark where it may be left out."""
-    return f"{tensor.name}{'?' if tensor.optional else ''} {spec_of(tensor).describe()}"
+    return f"{tensor.name}{'?' if tensor.optional else ''} {describe_tensor(tensor)}"
 
 
 def plain_model(model: ModelInfo) -> dict[str, object]:
