@@ -212,7 +212,7 @@ def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, 
 @click.option("--rate", type=click.FloatRange(1, 100_000), default=1000, show_default=True, help="Requests a second.")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="How long to stream.")
 def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
-    """Serve a model, stream a synthetic order book to it, tell what that took."""
+    """Serve a model, stream a synthetic order book to it, measure."""
     import signal
 
     from rich.console import Console

@@ -176,7 +176,7 @@ def test_nan_becomes_null(address: str, folder: Path) -> None:
 def test_call_refuses_in_one_line(address: str, folder: Path) -> None:
     np.save(folder / "double.npy", np.zeros((1, 64)))
     for arguments, says in (
-        (("resnet", "--input", "x=random"), "served: mlp, nan-1"),
+        (("resnet", "--input", "x=random"), "'mlp', 'nan-1'"),
         (("mlp",), "--input x=FILE.npy"),
         (("mlp", "--input", f"x={folder / 'double.npy'}"), "float64"),
     ):

@@ -32,7 +32,8 @@ def row(text: str, name: str) -> list[float]:
 
 
 def wait_until_answered(metrics: str, count: int) -> None:
-    """Until the server says that it has answered `count` requests: the 200 of the warm-up, and some that are measured."""
+    """Until the server says that it has answered `count` requests: the 200 of the warm-up, and some that are
+    measured."""
     answered = 0.0
     while answered < count:
         with urllib.request.urlopen(metrics, timeout=10) as response:
@@ -54,7 +55,7 @@ def test_a_short_demo(floor: Path) -> None:
     assert 0 < p50 <= p90 <= p99 <= p999 <= most
     assert samples == 400
     assert "thin" in done.stdout
-    assert row(done.stdout, "C floor")[-1] == 10_000
+    assert row(done.stdout, "C floor")[-1] == 800
     (added,), round_trip = row(done.stdout, "all stages added"), row(done.stdout, "round trip")
     assert added == pytest.approx(row(done.stdout.split("Stages")[1], "round trip")[-1], abs=0.11)
     assert round_trip[-1] == 400

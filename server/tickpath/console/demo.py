@@ -20,7 +20,7 @@ from tickpath.client import Client
 from tickpath.console import floor, scrape
 from tickpath.console.errors import ConsoleError
 from tickpath.console.server_process import Ready, server_process
-from tickpath.console.tables import latency_table, microseconds, stage_table
+from tickpath.console.tables import latency_table, stage_table
 from tickpath.engines import zoo
 from tickpath.loadtest.latency import summarise
 from tickpath.loadtest.samples import Samples
@@ -33,7 +33,7 @@ MEMORY = Path("/dev/shm")
 # Often enough to look alive, too seldom to take a core from the server or the sender.
 REDRAW_S = 0.25
 
-NO_FLOOR = "No C floor to compare with: build it with `make build/floor` and give --floor build/floor."
+NO_FLOOR = "No C floor to compare with: `make build/floor`, then --floor build/floor."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _measure_floor(settings: Settings, ready: Ready, folder: Path, console: Cons
         console.print(NO_FLOOR)
         return None
     with Client(ready.address) as client:
-        return floor.measure(settings.floor, client.model(settings.model), folder)
+        return floor.measure(settings.floor, client.model(settings.model), settings.rate_hz, folder)
 
 
 def _stream(settings: Settings, ready: Ready, folder: Path, console: Console) -> Samples:
@@ -146,8 +146,7 @@ def _ratios(latency_ns: NANOSECONDS, floor_ns: NANOSECONDS, compute_ns: NANOSECO
     latency, bare = summarise(latency_ns).p50_ns, summarise(floor_ns).p50_ns
     with_compute = bare + summarise(compute_ns).p50_ns
     return (
-        f"p50 is {latency / bare:.2f} x the C floor (blocking C, the same byte counts, back to back: "
-        f"{microseconds(bare)} µs)\n"
+        f"p50 is {latency / bare:.2f} x the C floor (blocking C, the same byte counts, the same rate)\n"
         f"and {latency / with_compute:.2f} x the floor and the model's own compute time together."
     )
 

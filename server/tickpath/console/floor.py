@@ -1,4 +1,5 @@
-"""The C floor: a blocking ping-pong of the same byte counts over loopback, by the program in bench/floor.c."""
+"""The C floor: a blocking ping-pong over loopback, of the same byte counts at the same rate, by the program in
+bench/floor.c."""
 
 import subprocess
 from collections.abc import Iterator
@@ -12,22 +13,26 @@ from tickpath.console.tensors import spec_of
 from tickpath.loadtest.stages import NANOSECONDS
 from tickpath.wire import FrameEncoder, Infer, ModelInfo, Result
 
-COUNT = 10_000
-WARMUP = 1_000
-# 11,000 round trips take well under a second on an idle machine.
-PING_S = 60.0
+# Two seconds show where the floor is; ten round trips are needed to speak of one at all.
+FLOOR_S = 2.0
+COUNT_MIN, COUNT_MAX = 10, 10_000
+# Beyond what the schedule takes.
+PATIENCE_S = 30.0
 
 # Ids and stamps as large as those of a live server, so that they take as many bytes.
 ID = 10_000
 STAMP_NS = 1 << 50
 
 
-def measure(binary: Path, model: ModelInfo, folder: Path) -> NANOSECONDS:
-    """Round trips in nanoseconds, int64[COUNT], of one-row requests and replies of this model. Raises ConsoleError."""
+def measure(binary: Path, model: ModelInfo, rate_hz: float, folder: Path) -> NANOSECONDS:
+    """Round trips in nanoseconds, int64[count], of one-row requests and replies of this model. Raises ConsoleError."""
+    count = min(max(round(rate_hz * FLOOR_S), COUNT_MIN), COUNT_MAX)
+    warmup = count // 10
     request, samples = folder / "request.frame", folder / "floor.samples"
     request.write_bytes(request_frame(model))
     with _floor_server(binary, len(reply_frame(model))) as port:
-        _run([str(binary), "ping", port, str(samples), str(COUNT), str(WARMUP), str(request)])
+        ping = [str(binary), "ping", port, str(samples), str(count), str(warmup), str(request), "--rate", str(rate_hz)]
+        _run(ping, PATIENCE_S + (count + warmup) / rate_hz)
     return np.fromfile(samples, np.uint64).astype(np.int64)
 
 
@@ -62,10 +67,10 @@ def _floor_server(binary: Path, reply_bytes: int) -> Iterator[str]:
             process.kill()
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], seconds_max: float) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=PING_S, process_group=0)
+        subprocess.run(command, check=True, capture_output=True, timeout=seconds_max, process_group=0)
     except subprocess.CalledProcessError as error:
         raise ConsoleError(f"the C floor failed: {error.stderr.decode(errors='replace').strip()}") from None
     except subprocess.TimeoutExpired:
-        raise ConsoleError(f"the C floor took more than {PING_S:.0f} s: is the machine overloaded?") from None
+        raise ConsoleError(f"the C floor took more than {seconds_max:.0f} s: is the machine overloaded?") from None

@@ -8,8 +8,8 @@ from tickpath.wire import ModelInfo, TensorInfo
 
 
 def spec_of(tensor: TensorInfo) -> TensorSpec:
-    """The same tensor as a TensorSpec, for its shapes and bytes at any number of rows. Whether it is optional stays with the
-    TensorInfo."""
+    """The same tensor as a TensorSpec, for its shapes and bytes at any number of rows. Whether it is optional stays
+    with the TensorInfo."""
     batch_axis = None if tensor.batch_axis < 0 else tensor.batch_axis
     return TensorSpec(tensor.name, np.dtype(tensor.dtype), tuple(tensor.shape), batch_axis)
 
