@@ -57,12 +57,12 @@ def run(settings: Settings, console: Console) -> None:
         model = folder / f"{settings.model}.onnx"
         model.write_bytes(zoo.build(settings.model).SerializeToString())
         with server_process(model, folder / "server.log") as ready:
-            console.print(f"Serving {settings.model} ({zoo.describe(settings.model)})")
+            console.print(f"Serving {settings.model}: {zoo.describe(settings.model)}", soft_wrap=True)
             console.print(f"at {ready.address}, metrics at {ready.observer}/metrics")
             floor_ns = _measure_floor(settings, ready, folder, console)
             with _folder(MEMORY) as memory:
                 samples = _stream(settings, ready, memory, console)
-                _tell(settings, samples, floor_ns, console)
+                _tell(samples, floor_ns, console)
             _tell_metrics(ready, console)
     console.print("The server has stopped cleanly.")
 
@@ -82,27 +82,32 @@ def _measure_floor(settings: Settings, ready: Ready, folder: Path, console: Cons
 
 
 def _stream(settings: Settings, ready: Ready, folder: Path, console: Console) -> Samples:
-    path, plan = folder / "samples", folder / "plan.json"
-    samples = Samples.create(path, settings.count)
-    plan.write_bytes(
-        msgspec.json.encode(Plan(ready.address, settings.model, str(path), settings.rate_hz, settings.count))
-    )
+    samples = Samples.create(folder / "samples", settings.count)
+    plan = Plan(ready.address, settings.model, str(folder / "samples"), settings.rate_hz, settings.count)
+    (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
     console.print(f"Streaming a synthetic book: {settings.count:,} requests at {settings.rate_hz:,g} a second.")
-    with _sender(plan, folder / "sender.log") as process, _progress(console) as progress:
-        task = progress.add_task("streaming", total=settings.count)
-        try:
-            while _running(process):
-                progress.update(task, completed=samples.answered, refresh=True)
-        except KeyboardInterrupt:
-            process.terminate()
-            console.print("Stopped early: what follows is what was measured until then.")
-            return samples
+    try:
+        with _sender(folder / "plan.json", folder / "sender.log") as process:
+            _follow(process, samples, settings.count, console)
+    except KeyboardInterrupt:
+        console.print("Stopped early: what follows is what was measured until then.")
+        return samples
     if process.returncode != 0:
         said = (folder / "sender.log").read_text("utf-8", "replace").strip().split("\n")[-1]
         raise ConsoleError(f"the sender ended with {process.returncode}: {said}")
     if samples.answered < settings.count:
         console.print(f"Only {samples.answered:,} could be sent: the server can't keep up, try a lower --rate.")
     return samples
+
+
+def _follow(process: subprocess.Popen[bytes], samples: Samples, count: int, console: Console) -> None:
+    """Draw the progress line until the sender ends."""
+    columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=count)
+        while _running(process):
+            progress.update(task, completed=samples.answered, refresh=True)
 
 
 @contextmanager
@@ -123,12 +128,7 @@ def _running(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, auto_refresh=False, transient=True, disable=not console.is_terminal)
-
-
-def _tell(settings: Settings, samples: Samples, floor_ns: NANOSECONDS | None, console: Console) -> None:
+def _tell(samples: Samples, floor_ns: NANOSECONDS | None, console: Console) -> None:
     if not samples.answered:
         raise ConsoleError("nothing was measured: it was stopped before the first answer")
     latency_ns = samples.latency_ns()

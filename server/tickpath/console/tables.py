@@ -71,7 +71,8 @@ def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tu
 
 
 def microseconds(span_ns: float) -> str:
-    return f"{span_ns / 1000:,.1f}"
+    """A tenth of a microsecond is told where it matters: below ten milliseconds."""
+    return f"{span_ns / 1000:,.1f}" if span_ns < 10_000_000 else f"{span_ns / 1000:,.0f}"
 
 
 def _percentiles(summary: Summary) -> Sequence[str]:
@@ -88,6 +89,7 @@ def _stage(values_ns: NANOSECONDS) -> Sequence[str]:
 def _numbers(title: str, *columns: str) -> Table:
     table = _table("", *columns)
     table.title, table.title_justify = title, "left"
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     return table
