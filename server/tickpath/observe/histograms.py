@@ -21,7 +21,8 @@ Counts = npt.NDArray[np.int64]
 BUCKET_BOUNDS_NS: Final[Ints] = np.array(
     [step * 10**decade for decade in range(2, 9) for step in (10, 15, 20, 30, 50, 70)] + [10**10], np.int64
 )
-"""Upper bounds, inclusive, from 1 µs to 10 s. Neighbours are at most 1.67x apart, so that histogram_quantile, which guesses
+"""Upper bounds, inclusive, from 1 µs to 10 s. Neighbours are at most 1.67x apart, so that histogram_quantile, which
+guesses
 inside one bucket, moves with every change worth an alarm; 1-2-5 would be 2.5x, and twelve a decade twice the series."""
 
 VALUE_NS_MIN: Final = 100
@@ -54,7 +55,8 @@ def cell_value_ns(cell: int) -> float:
 
 
 def quantile_ns(counts: Counts, quantile: str) -> float:
-    """A quantile ("0.99") of the values counted in fine cells, shape (CELLS,), in nanoseconds; 0 where there are none."""
+    """A quantile ("0.99") of the values counted in fine cells, shape (CELLS,), in nanoseconds; 0 where there are
+    none."""
     cumulative = np.cumsum(counts)
     samples = int(cumulative[-1])
     if samples == 0:

@@ -1,7 +1,7 @@
 """As much HTTP as a scraper and a health check need: GET and HEAD, one request a connection, no body.
 
-Anybody may connect, so nobody may hold what another needs: a connection is a small task and no thread, has a limited time
-from its first moment to its last, and when there are too many the oldest goes.
+Anybody may connect, so nobody may hold what another needs: a connection is a small task and no thread, has a limited
+time from its first moment to its last, and when there are too many the oldest goes.
 """
 
 import asyncio
@@ -89,8 +89,8 @@ class HttpServer:
         self._connections: dict[asyncio.Task[None], None] = {}
 
     async def listen(self, host: str, port: int) -> str:
-        """Start to serve; port 0 takes a free one. Returns the URL that it is. Raises OSError where the address is not to
-        be had."""
+        """Start to serve; port 0 takes a free one. Returns the URL that it is. Raises OSError where the address is
+        not to be had."""
         server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
         address, real_port, *_ = server.sockets[0].getsockname()
         return f"http://[{address}]:{real_port}" if ":" in address else f"http://{address}:{real_port}"

@@ -1,8 +1,9 @@
 """What Prometheus gets to see. Counters are the core's exact totals; histograms and quantiles come from records.
 
-Label values are those of the core's description, the codes of the protocol and fixed words: a client can't make a series.
-All that can exist exists at 0 from the start, and nothing is ever NaN: a quantile without samples is 0, and the number of
-samples beside it says so.
+Label values are those of the core's description, the codes of the protocol and fixed words: a client can't make a
+series.
+All that can exist exists at 0 from the start, and nothing is ever NaN: a quantile without samples is 0, and the
+number of samples beside it says so.
 """
 
 from collections.abc import Callable, Iterator
