@@ -11,9 +11,8 @@ for who watches it.
     taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
 
 A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the
-writer
-may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses detail and
-never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
+writer may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses
+detail and never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
 """
 
 import enum
@@ -60,7 +59,7 @@ class GlobalCell(enum.IntEnum):
     SLOW_READERS_DROPPED = enum.auto()
     PROTOCOL_ERRORS = enum.auto()
     LOOP_LAG_NS = enum.auto()  # how late the loop's latest heartbeat was
-    GC_PAUSE_NS = enum.auto()  # the garbage collector's longest pause since the core was ready
+    GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
@@ -92,8 +91,7 @@ RECORD_FIELDS: Final = (
     "sent_ns",
     "event_time_ns",
 )
-"""One answered request, each field a u64: the model's index, the bucket's size, stamps on the core's monotonic
-clock."""
+"""An answered request; each field a u64: the model's index, the bucket's size, stamps of the core's monotonic clock."""
 
 # Plain ints: an enum member costs a lookup each time, and these are added once a request.
 _ANSWERED: Final = int(ModelCell.CODES) + OK
