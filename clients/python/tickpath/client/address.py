@@ -1,0 +1,61 @@
+"""Where a server listens: "host:port", "[::1]:7070", ("host", port) or "unix:/path"."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from tickpath.client.errors import AddressError
+
+UNIX_PREFIX = "unix:"
+
+
+class TcpAddress(msgspec.Struct, frozen=True):
+    """A host (a name, or an IPv4 or IPv6 address without brackets) and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class UnixAddress(msgspec.Struct, frozen=True):
+    """The path of a Unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return UNIX_PREFIX + self.path
+
+
+Address: TypeAlias = TcpAddress | UnixAddress
+
+
+def parse_address(address: str | tuple[str, int]) -> Address:
+    """Raises AddressError, saying which forms there are."""
+    if isinstance(address, tuple):
+        host, port = address
+        return _tcp(host, str(port), address)
+    if address.startswith(UNIX_PREFIX):
+        path = address.removeprefix(UNIX_PREFIX)
+        if not path:
+            raise _unreadable(address)
+        return UnixAddress(path)
+    host, _, port_text = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        return _tcp(host[1:-1], port_text, address)
+    if ":" in host:  # `::1:7070` could end anywhere
+        raise _unreadable(address)
+    return _tcp(host, port_text, address)
+
+
+def _tcp(host: str, port: str, address: object) -> TcpAddress:
+    if not host or not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
+        raise _unreadable(address)
+    return TcpAddress(host, int(port))
+
+
+def _unreadable(address: object) -> AddressError:
+    return AddressError(
+        f"expected host:port, [IPv6]:port, (host, port) or unix:/path with a port of 1 to 65535, got {address!r}"
+    )

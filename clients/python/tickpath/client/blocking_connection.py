@@ -1,0 +1,157 @@
+"""One blocking socket and what is said on it: a request in one send, its reply in one receive.
+
+Theory of operation
+- The socket never blocks: `poll` does, with the time that the call has left (in whole milliseconds, rounded up).
+- While a large request goes out, replies are taken in, since a server that can't send stops receiving.
+- Whoever is interrupted in the middle of a frame leaves the connection unusable, so it is closed; it is closed on every
+  error, and not used again after that.
+"""
+
+import socket
+from select import POLLIN, POLLOUT, poll
+from typing import Any, NoReturn, TypeVar
+
+from tickpath.client.address import Address, UnixAddress
+from tickpath.client.conversation import Conversation, Request
+from tickpath.client.deadline import Deadline
+from tickpath.client.errors import ConnectionLostError, ProtocolError, lost, timed_out
+
+T = TypeVar("T")
+
+
+class SocketConnection:
+    """A connected socket and its conversation."""
+
+    def __init__(self, connected: socket.socket, conversation: Conversation) -> None:
+        connected.setblocking(False)
+        self.conversation = conversation
+        self.open = True
+        self._socket = connected
+        self._readable, self._either = poll(), poll()
+        self._readable.register(connected, POLLIN)
+        self._either.register(connected, POLLIN | POLLOUT)
+
+    def take_arrived(self) -> None:
+        """Look at what has come without being waited for."""
+        while self.open and self._readable.poll(0):
+            self._receive()
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether new requests may be sent here."""
+        return self.open and self.conversation.goodbye is None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a new request may be sent here now, within the server's limit."""
+        return self.open and self.conversation.has_room
+
+    def answer(self, request: Request[T], deadline: Deadline) -> T:
+        """Send, receive, and give the answer. Raises RefusedError and what `send` and `wait_for` raise."""
+        try:
+            self.send(request.frame, deadline)
+            self.wait_for(request, deadline)
+        finally:
+            self.forget(request)
+        return request.result()
+
+    def send(self, frame: bytes, deadline: Deadline) -> None:
+        """Raises ConnectionLostError, and RequestTimeoutError with the connection closed: part of a frame is out."""
+        try:
+            sent = self._send(frame)
+            if sent < len(frame):
+                self._send_rest(memoryview(frame)[sent:], deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait_for(self, request: Request[Any], deadline: Deadline) -> None:
+        """Receive until the request is done. Raises ConnectionLostError, ProtocolError, RequestTimeoutError."""
+        while not request.done:
+            self._wait(self._readable, deadline)
+            self._receive()
+
+    def forget(self, request: Request[Any]) -> None:
+        """Nobody waits for it any more, if it is not done. The server is told where that takes no waiting."""
+        frame = self.conversation.forget(request)
+        if frame is not None:
+            self._send_at_once(frame)
+
+    def leave(self) -> None:
+        """Say goodbye where that takes no waiting, and close."""
+        self._send_at_once(self.conversation.say_goodbye())
+        self.close()
+
+    def close(self) -> None:
+        self.open = False
+        self._socket.close()
+
+    def _send_at_once(self, frame: bytes) -> None:
+        """Whole or not at all; a connection on which that fails is closed."""
+        if self.open:
+            try:
+                sent = self._send(frame)
+            except ConnectionLostError:
+                return
+            if 0 < sent < len(frame):
+                self.close()
+
+    def _send(self, frame: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(frame)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lose(error.strerror)
+
+    def _send_rest(self, rest: memoryview, deadline: Deadline) -> None:
+        while rest:
+            events = self._wait(self._either, deadline)
+            if events & ~POLLOUT:
+                self._receive()
+            if events & POLLOUT:
+                rest = rest[self._send(rest) :]
+
+    def _wait(self, poller: poll, deadline: Deadline) -> int:
+        ready = poller.poll(1e3 * deadline.left_s())
+        if not ready:
+            raise timed_out(self.conversation.address, deadline.timeout_s)
+        return ready[0][1]
+
+    def _receive(self) -> None:
+        conversation = self.conversation
+        try:
+            byte_count = self._socket.recv_into(conversation.get_buffer())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(error.strerror)
+        if byte_count == 0:
+            self._lose("the server closed it")
+        conversation.received(byte_count)
+        try:
+            while conversation.next_answered() is not None:
+                pass
+        except (ProtocolError, ConnectionLostError):
+            self.close()
+            raise
+
+    def _lose(self, reason: str | None) -> NoReturn:
+        self.close()
+        raise lost(self.conversation.address, reason)
+
+
+def open_socket(address: Address, deadline: Deadline) -> socket.socket:
+    """Raises OSError."""
+    if not isinstance(address, UnixAddress):
+        connected = socket.create_connection((address.host, address.port), deadline.left_s())
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+    connected = socket.socket(socket.AF_UNIX)
+    try:
+        connected.settimeout(deadline.left_s())
+        connected.connect(address.path)
+    except BaseException:
+        connected.close()
+        raise
+    return connected

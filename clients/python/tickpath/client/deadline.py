@@ -1,0 +1,22 @@
+"""The time that a call has."""
+
+import time
+from typing import Self
+
+import msgspec
+
+
+class Deadline(msgspec.Struct, frozen=True, gc=False):
+    """When a call's time is over, on this machine's monotonic clock, and how long it was."""
+
+    at_s: float
+    timeout_s: float
+
+    @classmethod
+    def after(cls, timeout_s: float) -> Self:
+        """From now on."""
+        return cls(time.monotonic() + timeout_s, timeout_s)
+
+    def left_s(self) -> float:
+        """Never negative."""
+        return max(0.0, self.at_s - time.monotonic())

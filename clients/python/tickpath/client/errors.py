@@ -1,0 +1,172 @@
+"""What can go wrong for a caller. Every exception of this package is a TickpathError, and its text is one line.
+
+TickpathError
+  AddressError          the address can't be read
+  ConnectError          no connection could be opened
+  ConnectionLostError   the connection ended while the request was in flight: it may have run, or not
+  RequestTimeoutError   no answer came in time
+  ProtocolError         the server sent what the protocol does not allow
+  RefusedError          the request was refused; one subclass for each `Code`
+"""
+
+from typing import ClassVar, Final
+
+from tickpath.wire import Code
+
+
+class TickpathError(Exception):
+    """Base of all that this client raises."""
+
+
+class AddressError(TickpathError):
+    """The address is not one of the forms that `Client` takes."""
+
+
+class ConnectError(TickpathError):
+    """No connection could be opened. Nothing was asked."""
+
+
+class ConnectionLostError(TickpathError):
+    """The connection ended while this request was in flight. It may have run, so it is never sent again unasked."""
+
+
+class RequestTimeoutError(TickpathError):
+    """No answer came in time. The connection stays usable; an answer that comes late is dropped."""
+
+
+class ProtocolError(TickpathError):
+    """The server sent what the protocol does not allow. The connection is closed; the next call opens another."""
+
+
+class RefusedError(TickpathError):
+    """A request was refused, for the reason `code`: by the server, or by this client before anything was sent."""
+
+    code: ClassVar[Code]
+
+
+class BadFrameError(RefusedError):
+    """The server could not take a frame's length, or it took too long to come."""
+
+    code = Code.BAD_FRAME
+
+
+class BadMessageError(RefusedError):
+    """The server could not read a message."""
+
+    code = Code.BAD_MESSAGE
+
+
+class UnknownModelError(RefusedError):
+    """The server has no such model."""
+
+    code = Code.UNKNOWN_MODEL
+
+
+class BadShapeError(RefusedError):
+    """The inputs' names, number, shapes or rows do not fit the model."""
+
+    code = Code.BAD_SHAPE
+
+
+class BadDtypeError(RefusedError):
+    """An input's dtype is not the model's."""
+
+    code = Code.BAD_DTYPE
+
+
+class BadValueError(RefusedError):
+    """The right form, with a value that is not allowed, such as NaN where the model refuses it."""
+
+    code = Code.BAD_VALUE
+
+
+class DeadlineError(RefusedError):
+    """The request's budget was, or would have been, over before the answer."""
+
+    code = Code.DEADLINE
+
+
+class SupersededError(RefusedError):
+    """A newer tick of the same feed came before this one ran."""
+
+    code = Code.SUPERSEDED
+
+
+class OverloadedError(RefusedError):
+    """A limit of the server is reached. Nothing was queued; it may be asked again."""
+
+    code = Code.OVERLOADED
+
+
+class NotReadyError(RefusedError):
+    """The server or the model is loading, draining or has failed."""
+
+    code = Code.NOT_READY
+
+
+class CancelledError(RefusedError):
+    """The request was taken back before it ran."""
+
+    code = Code.CANCELLED
+
+
+class UnauthenticatedError(RefusedError):
+    """The server asks for a token, and this is not one it knows."""
+
+    code = Code.UNAUTHENTICATED
+
+
+class ForbiddenError(RefusedError):
+    """The token is known but may not do this."""
+
+    code = Code.FORBIDDEN
+
+
+class FeedGapError(RefusedError):
+    """A feed's sequence number is not the next one."""
+
+    code = Code.FEED_GAP
+
+
+class EngineFailedError(RefusedError):
+    """The model's runtime failed; the text carries what it said."""
+
+    code = Code.ENGINE_FAILED
+
+
+class InternalError(RefusedError):
+    """A fault of the server; please report it."""
+
+    code = Code.INTERNAL
+
+
+_BY_CODE: Final = {kind.code: kind for kind in RefusedError.__subclasses__()}
+
+
+def refusal(code: Code, message: str) -> RefusedError:
+    """The exception for a refusal of this code."""
+    return _BY_CODE[code](message or code.name)
+
+
+def unreachable(address: object, reason: object) -> ConnectError:
+    """No connection to this address could be opened."""
+    return ConnectError(
+        f"can't connect to {address}: {reason}; is the server running there? `tickpath serve` starts one"
+    )
+
+
+def not_connected(address: object) -> ConnectError:
+    """A call was made on a client that has no connection and may not open one by itself."""
+    return ConnectError(f"not connected to {address}: call connect() first")
+
+
+def lost(address: object, reason: object) -> ConnectionLostError:
+    """The connection ended under a request."""
+    return ConnectionLostError(
+        f"the connection to {address} was lost: {reason}; what was in flight may have run, or not"
+    )
+
+
+def timed_out(address: object, timeout_s: float) -> RequestTimeoutError:
+    """A request's time is over."""
+    return RequestTimeoutError(f"no answer from {address} within {timeout_s:g} s")
