@@ -94,7 +94,9 @@ def check(config: ServerConfig) -> ServerConfig:
             raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(model.buckets)} came")
         for tensor, shape in model.shapes.items():
             if shape.count("N") > 1:
-                raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
+                raise ConfigError(
+                    f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N"
+                )
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     return config
