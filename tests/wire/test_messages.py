@@ -157,7 +157,7 @@ def test_what_has_no_form_is_refused_before_it_is_sent(message: ClientMessage) -
         Hello(1, "", "x" * 2049),
         Goodbye("x" * 1025),
     ],
-    ids=repr,
+    ids=lambda message: repr(message)[:60],
 )
 def test_a_client_out_of_range_is_refused(message: ClientMessage) -> None:
     with pytest.raises(RemoteProtocolError) as refused:

@@ -78,6 +78,7 @@ def _inputs(books: Inputs, tick: int) -> Inputs:
 
 
 def main() -> None:
+    """Run the plan in the file named first on the command line."""
     try:
         run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan))
     except TickpathError as error:

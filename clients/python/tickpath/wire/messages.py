@@ -163,7 +163,7 @@ class Goodbye(Message, frozen=True, tag=14):
 
 
 STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
-"""first byte of the frame seen, whole frame decoded, request started, inputs copied in, engine done, outputs ready to
+"""first byte of the frame seen, whole frame received, request started, inputs copied in, engine done, outputs ready to
 encode."""
 
 STAGES: Final = ("receive", "queue", "input", "compute", "output")
