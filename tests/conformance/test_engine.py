@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 from tests.onnx_models import constant, gru, model, one_node, save, value
+from tests.reference import assert_same_bits, reference_session, run_reference
 
 from tickpath.engines import Array, Engine, EngineFailedError, Graph, ModelRefusedError, TensorSpec
 from tickpath.engines.onnx_spec import Shape
@@ -45,26 +45,14 @@ def data(tensors: Sequence[TensorSpec], rows: int, seed: int) -> list[Array]:
     return [np.asarray(random.random(tensor.shape_at(rows)) * 4).astype(tensor.dtype) for tensor in tensors]
 
 
-def run_plainly(path: Path, engine: Engine, arrays: Sequence[Array]) -> list[Array]:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    feeds = {tensor.name: array for tensor, array in zip(engine.spec.inputs, arrays, strict=True)}
-    return [np.asarray(output) for output in session.run([tensor.name for tensor in engine.spec.outputs], feeds)]
-
-
-def assert_same(ours: Sequence[Array], theirs: Sequence[Array]) -> None:
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        assert one.tobytes() == other.tobytes()
-
-
 def assert_serves(path: Path, engine: Engine, rows: Sequence[int]) -> None:
     """Bound replays give bit for bit what plain runs of the same batch give, with several graphs at once."""
+    session = reference_session(path)
     bound = {count: capture(engine, count) for count in rows}
     for seed in range(3):
         for count in rows:
             arrays = data(engine.spec.inputs, count, seed)
-            assert_same(bound[count](arrays), run_plainly(path, engine, arrays))
+            assert_same_bits(bound[count](arrays), run_reference(session, engine.spec, arrays))
 
 
 @pytest.fixture(params=[load_onnx], ids=["onnxruntime"])
