@@ -137,7 +137,7 @@ def test_a_connection_that_takes_too_long_is_closed(sent: bytes) -> None:
                     received += len(chunk)
                 assert received < LARGE_BYTES
 
-    serving(test, HttpServer(answer, connection_s=0.2))
+    serving(test, HttpServer(answer, connection_s=1.0))
 
 
 async def hung_up(sock: socket.socket) -> None:

@@ -4,10 +4,10 @@ import argparse
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 # Behind whatever else wants the CPU: a scrape may wait, a reply may not.
-NICE = 10
+NICE: Final = 10
 
 
 def main() -> int:

@@ -98,7 +98,9 @@ class HttpServer:
 
     async def listen(self, host: str, port: int) -> str:
         """Serve from now on, at port 0 on a free one; returns the URL. Raises OSError where the address is taken."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
+        self._server = await asyncio.start_server(
+            self._connected, host, port, limit=HEAD_BYTES_MAX, backlog=self._connections_max
+        )
         address, real_port, *_ = self._server.sockets[0].getsockname()
         return f"http://[{address}]:{real_port}" if ":" in address else f"http://{address}:{real_port}"
 
@@ -116,8 +118,8 @@ class HttpServer:
             async with asyncio.timeout(self._connection_s):
                 await self._exchange(reader, writer)
         except (OSError, EOFError, asyncio.CancelledError):
-            # It left, was too slow, had to make room, or the process ends. (Python 3.11 prints a cancelled handler as an
-            # error, so the cancellation ends here.)
+            # It left, was too slow, had to make room, or the process ends. The cancellation stops here: Python 3.11
+            # prints a cancelled handler as an error.
             _forget_unsent(writer)
         finally:
             self._connections.pop(task, None)
@@ -148,6 +150,6 @@ class HttpServer:
 
 
 def _forget_unsent(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel reset the connection as it closes, where it would keep for minutes what the peer does not read."""
+    """Have the kernel reset the connection as it closes; else it keeps for minutes what the peer does not read."""
     with suppress(OSError):  # closed already
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
