@@ -169,6 +169,24 @@ def test_a_large_array_arrives_whole_and_as_it_was(loop: LoopThread, make_server
         np.testing.assert_array_equal(loop.run(work(server.address, x))["y"], expected)
 
 
+def test_the_end_of_an_idle_connection_costs_no_request(loop: LoopThread, make_server: MakeServer) -> None:
+    def end(session: Session) -> None:
+        session.welcome()
+
+    def echo(session: Session) -> None:
+        session.welcome()
+        session.echo(session.receive(Infer))
+        session.expect_end()
+
+    async def work(address: Any) -> None:
+        async with AsyncClient(address) as client:
+            await asyncio.wait([connection.closed for connection in client._connections])
+            await client.infer("echo", X)
+
+    with make_server(end, echo) as server:
+        loop.run(work(server.address))
+
+
 def test_small_requests_are_not_held_back(loop: LoopThread) -> None:
     def script(session: Session) -> None:
         session.welcome()

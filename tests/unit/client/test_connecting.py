@@ -106,6 +106,24 @@ def _serve(address: Address, script: Script) -> None:
         pass
 
 
+def test_the_end_of_an_idle_connection_costs_no_request() -> None:
+    ended = threading.Event()
+
+    def end(session: Session) -> None:
+        session.welcome()
+        session.socket.close()
+        ended.set()
+
+    def echo(session: Session) -> None:
+        session.welcome()
+        session.echo(session.receive(Infer))
+        session.expect_end()
+
+    with ScriptedServer(None, end, echo) as server, Client(server.address) as client:
+        ended.wait()
+        client.infer("echo", X)
+
+
 def test_waits_grow_with_jitter_up_to_the_most() -> None:
     waits_s = list(islice(Reconnect(wait_s_first=0.5, wait_s_max=2.0).waits_s(), 6))
     for wait_s, most_s in zip(waits_s, [0.5, 1.0, 2.0, 2.0, 2.0, 2.0], strict=True):
