@@ -9,7 +9,7 @@ Theory of operation
 """
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
@@ -95,8 +95,7 @@ class AioConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.conversation.get_buffer()

@@ -20,7 +20,7 @@ from tickpath.client.prediction import Prediction
 from tickpath.client.tensors import Tensor, describe_tensor
 from tickpath.wire import Code, ModelInfo, RemoteProtocolError, Result
 
-Inputs: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike | None] | Mapping[str, npt.ArrayLike | None]"
+Inputs: TypeAlias = "npt.ArrayLike | Sequence[object] | Mapping[str, object]"
 
 
 class Layout:

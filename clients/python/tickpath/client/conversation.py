@@ -50,9 +50,10 @@ from tickpath.wire import (
     decode_server_message,
 )
 
-# The server's limit is for what it receives; this one is ours. It only has to stop what is not tickpath at all ("HTTP"
-# as a length is 1.3 GB); memory is taken as bytes come, so its size costs nothing.
-REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
+# A server's limit is for what it receives, this one is ours: as large as a server's own, and small enough to tell at
+# once what is not tickpath ("HTTP" as a length is 1.3 GB, 16 in big-endian 256 MiB). Memory is taken only as bytes
+# come.
+REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 # Numbers travel as MessagePack's unsigned integers.
 NUMBER_MAX: Final = 2**64 - 1
 
