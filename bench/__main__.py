@@ -15,11 +15,12 @@ from rich.progress import track
 from bench.report import Row, print_report
 from bench.targets import Target, start_floor, start_tickpath, write_frames
 from tickpath.client import Client
-from tickpath.engines.load import load_engine
+from tickpath.engines.load import load
 from tickpath.graphs import Slot
 
 PLACEMENTS = {"free": (None, None), "split": (0, 1), "same": (0, 0)}
-# The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as ours.
+# The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as
+# ours.
 TOUCH_PAGES = 2000
 
 
@@ -37,8 +38,8 @@ TOUCH_PAGES = 2000
 def main(models: str, rounds: int, samples: int, placement: str) -> None:
     """Measure null, mlp and lstm_a beside a blocking C ping-pong with the same byte counts.
 
-    A row's ratio is its p50 over (C floor + engine alone in process), both measured in the same round; the table gives the
-    median round and the extremes.
+    A row's ratio is its p50 over (C floor + engine alone in process), both measured in the same round; the table
+    gives the median round and the extremes.
     """
     cpus = PLACEMENTS[placement] if (os.cpu_count() or 1) > 1 else (None, None)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ class _Bench:
         """Build the model and start its servers, each asleep until it is measured."""
         path = self._folder / f"{name}.onnx"
         subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", name, str(path)], check=True, capture_output=True)
-        self._slots[name] = Slot(load_engine(path, {}), 1)
+        self._slots[name] = Slot(load(path, {}), 1)
         frames = None
         for kind, flags in self._flags.items():
             port, process = start_tickpath(name, path, flags, self._cpus)
@@ -111,7 +112,9 @@ class _Bench:
 
     def end(self) -> None:
         self.notes += [
-            f"{t.model}: {t.kind} holds {t.rss_bytes() / 1e6:.0f} MB" for t in self._targets if t.kind.startswith("tickpath")
+            f"{t.model}: {t.kind} holds {t.rss_bytes() / 1e6:.0f} MB"
+            for t in self._targets
+            if t.kind.startswith("tickpath")
         ]
         for target in self._targets:
             target.end()

@@ -64,10 +64,16 @@ def _ratio(ratios: npt.NDArray[np.float64]) -> str:
 
 def machine() -> str:
     """Where and on what this was measured, in three lines."""
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    cpu = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "?",
+    )
     cores = sum(line.startswith("processor") for line in Path("/proc/cpuinfo").read_text().splitlines())
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False).stdout.strip()
-    return f"{cpu}, {cores} cores, Linux {platform.release()}\nPython {platform.python_version()}, {_versions()}\ncommit {commit}"
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    python = f"Python {platform.python_version()}, {_versions()}"
+    return f"{cpu}, {cores} cores, Linux {platform.release()}\n{python}\ncommit {commit}"
 
 
 def _versions() -> str:

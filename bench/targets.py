@@ -1,4 +1,5 @@
-"""What is measured: servers as child processes, each stopped (SIGSTOP) while another is measured, so that none disturbs the rest."""
+"""What is measured: servers as child processes, each stopped (SIGSTOP) while another is measured, so that none
+disturbs the rest."""
 
 import json
 import signal
@@ -65,7 +66,8 @@ def pinned(cpu: int | None) -> list[str]:
 
 
 def write_frames(folder: Path, model: ModelInfo) -> tuple[Path, Path, int]:
-    """A seeded request of one row for `model` and the Hello before it. Returns both files and the bytes of a whole reply frame."""
+    """A seeded request of one row for `model` and the Hello before it. Returns both files and the bytes of a whole
+    reply frame."""
     rng = np.random.default_rng(7)
     encoder = FrameEncoder()
     inputs: list[memoryview | None] = [
@@ -76,7 +78,8 @@ def write_frames(folder: Path, model: ModelInfo) -> tuple[Path, Path, int]:
     request_file.write_bytes(request)
     preamble_file.write_bytes(encoder.frame(Hello(PROTOCOL_VERSION, "bench")))
     reply_bytes = sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in model.outputs)
-    # Prefix, tag, id, version, six stamps of nine bytes, and a header for each output: within three bytes of the real reply.
+    # Prefix, tag, id, version, six stamps of nine bytes, and a header for each output: within three bytes of the real
+    # reply.
     return request_file, preamble_file, reply_bytes + 4 + 2 + 9 + 2 + 1 + 6 * 9 + 3 * len(model.outputs)
 
 
@@ -99,7 +102,19 @@ def start_tickpath(
     name: str, path: Path, flags: Sequence[str], cpus: tuple[int | None, int | None]
 ) -> tuple[str, subprocess.Popen[str]]:
     """A real `tickpath serve` on a free port. Returns its port and the process, awake."""
-    command = [*pinned(cpus[0]), sys.executable, "-m", "tickpath.cli", "serve", str(path), "--name", name, "--port", "0", "--json"]
+    command = [
+        *pinned(cpus[0]),
+        sys.executable,
+        "-m",
+        "tickpath.cli",
+        "serve",
+        str(path),
+        "--name",
+        name,
+        "--port",
+        "0",
+        "--json",
+    ]
     command += ["--observer-port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     ready = json.loads(_first_line(process))

@@ -1,4 +1,5 @@
-"""Buckets: the batch sizes that are captured. A request runs in the smallest one that holds its rows; nothing else ever runs. Pure."""
+"""Buckets: the batch sizes that are captured. A request runs in the smallest one that holds its rows; nothing else
+ever runs. Pure."""
 
 from typing import Final
 
@@ -20,7 +21,9 @@ def resolve_buckets(asked: tuple[int, ...] | None, batched: bool, rows_fixed: in
         return asked or DEFAULT_BUCKETS
     if asked not in (None, (only,)):
         why = f"was exported for exactly {only} rows" if batched else "has no batch axis"
-        raise BucketError(f"buckets {','.join(map(str, asked or ()))} were asked for, but the model {why}: use buckets {only}")
+        raise BucketError(
+            f"buckets {','.join(map(str, asked or ()))} were asked for, but the model {why}: use buckets {only}"
+        )
     return (only,)
 
 

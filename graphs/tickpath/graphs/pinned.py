@@ -27,7 +27,9 @@ class PinnedArena:
         for byte_count in byte_counts:
             offsets.append(_align(offsets[-1] + byte_count))
         # numpy, the runtime's bindings and our views all hold the mapping: it goes with the last of them.
-        self._memory = mmap.mmap(-1, max(offsets[-1], mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        self._memory = mmap.mmap(
+            -1, max(offsets[-1], mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        )
         self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
         self._spans = [(start, start + size) for start, size in zip(offsets, byte_counts, strict=False)]
         self.locked = _libc.mlock(self._bytes.ctypes.data, len(self._memory)) == 0
@@ -45,5 +47,3 @@ class PinnedArena:
 
 def _align(offset: int) -> int:
     return -(-offset // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
-
-

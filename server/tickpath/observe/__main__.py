@@ -11,8 +11,8 @@ NICE = 10
 
 
 def main() -> int:
-    """Runs until the core ends, or SIGTERM or SIGINT comes. Returns 0, or after a line on stderr one of `observer`'s exit
-    statuses."""
+    """Runs until the core ends, or SIGTERM or SIGINT comes. Returns 0, or one of `observer`'s exit statuses
+    after a line on stderr."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     arguments = _parser().parse_args()

@@ -1,8 +1,8 @@
 """Histograms over arrays: fixed buckets that add up over servers, and fine cells for quantiles over the last minute.
 
 Fine cells are HDR-style: a float64's leading bits, its exponent and the first six of its mantissa, are a log-linear
-index, so a million values are binned by one shift. The hdrhistogram package records one value a call, which at tens of
-thousands of requests a second is a good part of a core.
+index, so a million values are binned by one shift. The hdrhistogram package records one value a call, in 0.85 µs: seven
+spans of 80,000 requests a second would take half a core.
 
 A quantile is the smallest value that at least that share of the values lies at or below (numpy's `inverted_cdf`), given
 as the middle of its cell: never more than 1 % away.
@@ -21,8 +21,9 @@ Counts = npt.NDArray[np.int64]
 BUCKET_BOUNDS_NS: Final[Ints] = np.array(
     [step * 10**decade for decade in range(2, 9) for step in (10, 15, 20, 30, 50, 70)] + [10**10], np.int64
 )
-"""Upper bounds, inclusive, from 1 µs to 10 s. Neighbours are at most 1.67x apart, so that histogram_quantile, which guesses
-inside one bucket, moves with every change worth an alarm; 1-2-5 would be 2.5x, and twelve a decade twice the series."""
+"""Upper bounds, inclusive, from 1 µs to 10 s. Neighbours are at most 1.67x apart, so that histogram_quantile, which
+guesses inside one bucket, moves with every change worth an alarm; 1-2-5 would be 2.5x, and twelve a decade twice the
+series."""
 
 VALUE_NS_MIN: Final = 100
 VALUE_NS_MAX: Final = 100 * 10**9
@@ -54,7 +55,7 @@ def cell_value_ns(cell: int) -> float:
 
 
 def quantile_ns(counts: Counts, quantile: str) -> float:
-    """A quantile ("0.99") of the values counted in fine cells, shape (CELLS,), in nanoseconds; 0 where there are none."""
+    """A quantile ("0.99") of what fine cells of shape (CELLS,) count, in nanoseconds; 0 where that is nothing."""
     cumulative = np.cumsum(counts)
     samples = int(cumulative[-1])
     if samples == 0:

@@ -1,13 +1,16 @@
 """As much HTTP as a scraper and a health check need: GET and HEAD, one request a connection, no body.
 
-Anybody may connect, so nobody may hold what another needs: a connection is a small task and no thread, has a limited time
-from its first moment to its last, and when there are too many the oldest goes.
+Anybody may connect, so nobody may hold what another needs: a connection is a small task and no thread, has a limited
+time from its first moment to its last, and when there are too many the oldest goes.
 """
 
 import asyncio
 import io
 import re
+import socket
+import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
@@ -84,16 +87,25 @@ def parse_request(head: bytes) -> Request:
 class HttpServer:
     """Listens, and has each request answered. One event loop."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(
+        self, answer: Answer, connection_s: float = CONNECTION_S, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         self._answer = answer
+        self._connection_s = connection_s
+        self._connections_max = connections_max
         self._connections: dict[asyncio.Task[None], None] = {}
+        self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> str:
-        """Start to serve; port 0 takes a free one. Returns the URL that it is. Raises OSError where the address is not to
-        be had."""
-        server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
-        address, real_port, *_ = server.sockets[0].getsockname()
+        """Serve from now on, at port 0 on a free one; returns the URL. Raises OSError where the address is taken."""
+        self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
+        address, real_port, *_ = self._server.sockets[0].getsockname()
         return f"http://[{address}]:{real_port}" if ":" in address else f"http://{address}:{real_port}"
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._server is not None:
+            self._server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -101,16 +113,18 @@ class HttpServer:
         self._make_room()
         self._connections[task] = None
         try:
-            async with asyncio.timeout(CONNECTION_S):
+            async with asyncio.timeout(self._connection_s):
                 await self._exchange(reader, writer)
-        except (OSError, EOFError):  # it was too slow, or left: nobody is there to tell
-            pass
+        except (OSError, EOFError, asyncio.CancelledError):
+            # It left, was too slow, had to make room, or the process ends. (Python 3.11 prints a cancelled handler as an
+            # error, so the cancellation ends here.)
+            _forget_unsent(writer)
         finally:
             self._connections.pop(task, None)
             writer.transport.abort()
 
     def _make_room(self) -> None:
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if len(self._connections) >= self._connections_max:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
             oldest.cancel()
@@ -131,3 +145,9 @@ class HttpServer:
             return say(HTTPStatus.BAD_REQUEST, str(error)).encode()
         response = await self._answer(request)
         return response.encode(head_only=request.method == "HEAD")
+
+
+def _forget_unsent(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel reset the connection as it closes, where it would keep for minutes what the peer does not read."""
+    with suppress(OSError):  # closed already
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,8 +1,8 @@
 """What Prometheus gets to see. Counters are the core's exact totals; histograms and quantiles come from records.
 
-Label values are those of the core's description, the codes of the protocol and fixed words: a client can't make a series.
-All that can exist exists at 0 from the start, and nothing is ever NaN: a quantile without samples is 0, and the number of
-samples beside it says so.
+Label values are those of the core's description, the codes of the protocol and fixed words: a client can't make a
+series. All that can exist exists at 0 from the start, and nothing is ever NaN: a quantile without samples is 0, and the
+number of samples beside it says so.
 """
 
 from collections.abc import Callable, Iterator
@@ -79,9 +79,9 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
         1e9,
     ),
     (
-        GaugeMetricFamily,
-        "tickpath_gc_pause_seconds",
-        "The garbage collector's longest pause since the core was ready.",
+        CounterMetricFamily,
+        "tickpath_gc_pause_seconds_total",
+        "Time spent in the garbage collector since the core was ready.",
         GlobalCell.GC_PAUSE_NS,
         1e9,
     ),

@@ -1,7 +1,7 @@
 """The observer: reads the core's memory fifty times a second, answers HTTP, and ends when the core does.
 
-The event loop's thread owns the tally and the sockets. One more thread renders, so that a page of many models (150 ms for
-64) delays no read, and never more than one page at a time.
+The event loop's thread owns the tally and the sockets. One more thread renders, so that a page of many models (150 ms
+for 64) delays no read, and never more than one page at a time.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from tickpath.observe.tally import Tally
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
 READ_S: Final = 0.02
 
-EXIT_ADDRESS: Final = 3
+EXIT_ADDRESS: Final = 4
 """The address can't be listened on. (2 is a command line that is not understood.)"""
-EXIT_LAYOUT: Final = 4
+EXIT_LAYOUT: Final = 5
 """The descriptor does not hold the memory this observer knows."""
 
 INDEX: Final = """\
@@ -106,7 +106,8 @@ def run(records_fd: int, host: str, port: int) -> int:
 
 
 async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> None:
-    url = await HttpServer(observer.answer).listen(host, port)
+    server = HttpServer(observer.answer)
+    url = await server.listen(host, port)
     loop = asyncio.get_running_loop()
     reading = asyncio.create_task(observer.read_for_ever())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,6 +117,7 @@ async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) 
     sys.stdout.flush()
     with suppress(asyncio.CancelledError):
         await reading
+    server.close()
 
 
 def _fail(line: str, status: int) -> int:

@@ -1,7 +1,7 @@
 """The observer's side of the shared memory: takes what the core has written since, and never makes the core wait.
 
-Everything is mapped to read, and one page to write: `taken`, the reader's own place in the ring. A reader that was killed
-is followed by one that goes on from there, so that over all readers `taken == seen + lost`.
+Everything is mapped to read, and one page to write: `taken`, the reader's own place in the ring. A reader that was
+killed is followed by one that goes on from there, so that over all readers `taken == seen + lost`.
 """
 
 import mmap
@@ -71,8 +71,8 @@ class RecordReader:
         return records[intact - start :]
 
     def totals(self) -> Totals:
-        """A copy of every total: GLOBAL_CELLS, then MODEL_CELLS for each model (see `layout.model_base`). Each is exact;
-        two may be a request apart."""
+        """A copy of every total: GLOBAL_CELLS, then MODEL_CELLS for each model (see `layout.model_base`). Each is
+        exact; two may be a request apart."""
         return self._totals.copy()
 
     def description(self) -> CoreDescription:

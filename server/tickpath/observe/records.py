@@ -1,7 +1,7 @@
 """The core's account of itself, in memory it shares with the observer.
 
-One writer (the core's loop thread), one reader at a time (the observer). Nothing here locks: the core must never wait for
-who watches it.
+One writer (the core's loop thread), one reader at a time (the observer). Nothing here locks: the core must never wait
+for who watches it.
 
     header   magic, layout version, generation of the description, its length
     describe JSON of CoreDescription; written at load, then `generation` rises
@@ -10,9 +10,9 @@ who watches it.
     ring     RING_RECORDS records; record i lies at i % RING_RECORDS
     taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
 
-A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the writer
-may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses detail and
-never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
+A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the
+writer may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses
+detail and never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
 """
 
 import enum
@@ -59,7 +59,7 @@ class GlobalCell(enum.IntEnum):
     SLOW_READERS_DROPPED = enum.auto()
     PROTOCOL_ERRORS = enum.auto()
     LOOP_LAG_NS = enum.auto()  # how late the loop's latest heartbeat was
-    GC_PAUSE_NS = enum.auto()  # the garbage collector's longest pause since the core was ready
+    GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
@@ -91,7 +91,7 @@ RECORD_FIELDS: Final = (
     "sent_ns",
     "event_time_ns",
 )
-"""One answered request, each field a u64: the model's index, the bucket's size, stamps on the core's monotonic clock."""
+"""An answered request; each field a u64: the model's index, the bucket's size, stamps of the core's monotonic clock."""
 
 # Plain ints: an enum member costs a lookup each time, and these are added once a request.
 _ANSWERED: Final = int(ModelCell.CODES) + OK
@@ -125,8 +125,8 @@ class ModelDescription(msgspec.Struct, frozen=True):
 
 
 class CoreDescription(msgspec.Struct, frozen=True):
-    """The core as it is now. A model's place in `models` is its index in totals and records; since totals only count up,
-    no place is ever given to another model or version."""
+    """The core as it is now. A model's place in `models` is its index in totals and records; since totals only count
+    up, no place is ever given to another model or version."""
 
     pid: int
     models: tuple[ModelDescription, ...]
@@ -138,8 +138,8 @@ def model_base(model: int) -> int:
 
 
 class RecordWriter:
-    """The core's side, described from the start as a core without models. `fd` is what the observer inherits; the memory
-    goes when both have closed it."""
+    """The core's side, described from the start as a core without models. `fd` is what the observer inherits; the
+    memory goes when both have closed it."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("tickpath-records")

@@ -1,5 +1,5 @@
-"""What the observer knows: the core's totals as they are, and the histograms it made of the records. Owned by one thread,
-which hands out snapshots that nobody changes."""
+"""What the observer knows: the core's totals as they are, and the histograms it made of the records. Owned by one
+thread, which hands out snapshots that nobody changes."""
 
 from dataclasses import dataclass
 from typing import Final

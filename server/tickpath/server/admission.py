@@ -1,5 +1,6 @@
 """Admission: whether a request may run, decided from what it is and what is going on. Pure: no clock, no sockets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,13 +51,18 @@ def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusa
     return None
 
 
-def refuse_load(request_id: int, in_flight: dict[int, object], limits: Limits, queue_room: bool, model: str) -> Refusal | None:
+def refuse_load(
+    request_id: int, in_flight: Mapping[int, object], limits: Limits, queue_room: bool, model: str
+) -> Refusal | None:
     """The refusal of a request for which there is no room, or None. `in_flight`: what this session waits for, by id."""
     if request_id in in_flight:
-        return Refusal(Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered")
+        return Refusal(
+            Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"
+        )
     if len(in_flight) >= limits.in_flight_max:
         return Refusal(
-            Code.OVERLOADED, f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer"
+            Code.OVERLOADED,
+            f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer",
         )
     if not queue_room:
         return Refusal(Code.OVERLOADED, f"the queue of model {model!r} is full: send less, or raise its queue_max")
@@ -65,10 +71,14 @@ def refuse_load(request_id: int, in_flight: dict[int, object], limits: Limits, q
 
 def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
     if infer.rows == 0:
-        return Refusal(Code.BAD_SHAPE, f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer")
+        return Refusal(
+            Code.BAD_SHAPE,
+            f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer",
+        )
     return Refusal(
         Code.BAD_SHAPE,
-        f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: split the request, or serve a larger bucket",
+        f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: "
+        "split the request, or serve a larger bucket",
     )
 
 
@@ -87,11 +97,14 @@ def _bad_bytes(infer: Infer, rule: InputRule, rules: ModelRules, came: int) -> R
     expected = rule.row_bytes * infer.rows if rule.batched else rule.row_bytes
     return Refusal(
         Code.BAD_SHAPE,
-        f"input {rule.name!r} of model {rules.model!r} is {rule.text}: {expected} bytes at {infer.rows} rows, {came} came",
+        f"input {rule.name!r} of model {rules.model!r} is {rule.text}: "
+        f"{expected} bytes at {infer.rows} rows, {came} came",
     )
 
 
 def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:
     if infer.feed:
-        return Refusal(Code.BAD_VALUE, f"feed {infer.feed} is not open: model {rules.model!r} keeps no feeds, send feed 0")
+        return Refusal(
+            Code.BAD_VALUE, f"feed {infer.feed} is not open: model {rules.model!r} keeps no feeds, send feed 0"
+        )
     return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {infer.priority} came")

@@ -1,6 +1,7 @@
 """The core process, from start to exit: listen, load, warm, serve, drain.
 
-Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address is taken.
+Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address
+is taken.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Set
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final
 
 import uvloop
@@ -38,7 +39,8 @@ EXIT_USAGE: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_ADDRESS: Final = 4
 
-# Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and some air.
+# Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
+# some air.
 DESCRIPTORS_RESERVED: Final = 40
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
@@ -63,7 +65,6 @@ class _Core:
     def __init__(self, config: ServerConfig, json_lines: bool) -> None:
         self._config = config
         self._json_lines = json_lines
-        self._started_s = monotonic()
 
     async def serve(self) -> int:
         config = self._config
@@ -97,7 +98,8 @@ class _Core:
         return EXIT_OK
 
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
-        """Bind before anything slow, so that a taken address is known at once; clients that come early wait in the backlog."""
+        """Bind before anything slow, so that a taken address is known at once; clients that come early wait in the
+        backlog."""
         config = self._config
         listeners = []
         if config.port is not None:
@@ -140,13 +142,22 @@ class _Core:
         return tuple(models)
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
-        seconds = monotonic() - self._started_s
+        seconds = _age_s()
         url = observer.url if observer is not None else None
-        log.info("ready after %.2f s on %s%s", seconds, " and ".join(addresses), f"; metrics at {url}/metrics" if url else "")
+        log.info(
+            "ready after %.2f s on %s%s", seconds, " and ".join(addresses), f"; metrics at {url}/metrics" if url else ""
+        )
         tcp = next((address for address in addresses if not address.startswith("unix:")), None)
         uds = next((address for address in addresses if address.startswith("unix:")), None)
         if self._json_lines:
-            ready = {"event": "ready", "address": tcp, "uds": uds, "observer": url, "pid": os.getpid(), "seconds": seconds}
+            ready = {
+                "event": "ready",
+                "address": tcp,
+                "uds": uds,
+                "observer": url,
+                "pid": os.getpid(),
+                "seconds": round(seconds, 3),
+            }
             sys.stdout.write(json.dumps(ready) + "\n")
             sys.stdout.flush()
 
@@ -169,6 +180,13 @@ class _Core:
             await asyncio.sleep(0.005)
 
 
+def _age_s() -> float:
+    """Seconds since this process began, its imports included."""
+    # Field 22 of stat, counted behind the command's closing parenthesis, which may hold anything.
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
     if listener.family == socket.AF_UNIX:
         return await loop.create_unix_server(lambda: Session(service), sock=listener)
@@ -176,7 +194,8 @@ async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: s
 
 
 def _pin(cpu: int | None) -> Set[int] | None:
-    """Put the loop's thread on `cpu`. Returns the other processors, for threads that must not compete with it; None: anywhere."""
+    """Put the loop's thread on `cpu`. Returns the other processors, for threads that must not compete with it; None:
+    anywhere."""
     if cpu is None:
         return None
     allowed = os.sched_getaffinity(0)
@@ -187,10 +206,16 @@ def _pin(cpu: int | None) -> Set[int] | None:
 
 
 def _sessions_max(config: ServerConfig) -> int:
-    """As many sessions as configured, or as the descriptor limit holds: refusing politely needs a descriptor to do it with."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """As many sessions as configured, or as the descriptor limit holds: refusing politely needs a descriptor to do it
+    with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     room = max(1, hard - DESCRIPTORS_RESERVED)
     if room < config.sessions_max:
-        log.warning("sessions_max lowered from %d to %d: the limit of open files is %d (ulimit -n)", config.sessions_max, room, hard)
+        log.warning(
+            "sessions_max lowered from %d to %d: the limit of open files is %d (ulimit -n)",
+            config.sessions_max,
+            room,
+            hard,
+        )
     return min(config.sessions_max, room)

@@ -1,8 +1,9 @@
 """Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
 
-One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the loop's until
-the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single operations are
-atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
+One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the
+loop's until
+the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single operations
+are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ from tickpath.server.admission import Refusal
 from tickpath.server.lane import Answer, Lane
 from tickpath.wire import Infer
 
-# Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own time, and the loop
-# would be deaf to every other session for longer than that.
+# Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
+# time, and the loop would be deaf to every other session for longer than that.
 INLINE_COMPUTE_NS_MAX: Final = 250_000
 
 Outcome = Answer | Refusal
@@ -36,7 +37,10 @@ class Requester(Protocol):
 class Executor(Protocol):
     """Runs the requests of one model in the order they came."""
 
-    kind: Literal["inline", "thread"]
+    @property
+    def kind(self) -> Literal["inline", "thread"]:
+        """Whether a request is answered within `submit`, or later."""
+        ...
 
     def has_room(self) -> bool:
         """Whether one more request may be submitted."""
@@ -60,7 +64,7 @@ class Executor(Protocol):
 class InlineExecutor:
     """Runs a request at once, on the caller's thread: no hand-off, no queue."""
 
-    kind: Final = "inline"
+    kind: Final[Literal["inline"]] = "inline"
 
     def __init__(self, lane: Lane) -> None:
         self._run = lane.run
@@ -97,7 +101,7 @@ class _Waiting:
 class ThreadExecutor:
     """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
 
-    kind: Final = "thread"
+    kind: Final[Literal["thread"]] = "thread"
 
     def __init__(
         self, lane: Lane, loop: asyncio.AbstractEventLoop, name: str, queue_max: int, cpus: Set[int] | None = None

@@ -1,4 +1,5 @@
-"""What the core does beside requests: ten times a second it measures its loop's lag, and once in a while collects what little there is."""
+"""What the core does beside requests: ten times a second it measures its loop's lag, and once in a while collects
+what little there is."""
 
 import asyncio
 import gc
@@ -10,8 +11,8 @@ from tickpath.observe.records import GlobalCell, RecordWriter
 PERIOD_S: Final = 0.1
 PERIOD_NS: Final = 100_000_000
 
-# Cycles come from closed connections and raised errors only. This many young objects are a thousand reconnects, and are collected
-# in well under a millisecond, because everything made before serving is frozen.
+# Cycles come from closed connections and raised errors only. This many young objects are a thousand reconnects, and
+# are collected in well under a millisecond, because everything made before serving is frozen.
 YOUNG_OBJECTS_MAX: Final = 50_000
 
 

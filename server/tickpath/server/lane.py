@@ -1,4 +1,5 @@
-"""A lane runs requests of one model, one after the other: the CPU's form of a stream. One thread owns it, with its slots."""
+"""A lane runs requests of one model, one after the other: the CPU's form of a stream. One thread owns it, with its
+slots."""
 
 from collections.abc import Sequence
 from time import monotonic_ns
@@ -36,8 +37,8 @@ class Lane:
     def run(
         self, infer: Infer, inputs: Sequence[memoryview | bytes | None], first_byte_ns: int, received_ns: int
     ) -> Answer | Refusal:
-        """Schedule, copy in, replay, copy out: the way of every request. `inputs` stand for `infer.inputs`, whose bytes may be gone.
-        Never raises: a failure of the engine is this request's refusal."""
+        """Schedule, copy in, replay, copy out: the way of every request. `inputs` stand for `infer.inputs`, whose
+        bytes may be gone. Never raises: a failure of the engine is this request's refusal."""
         started_ns = monotonic_ns()
         if infer.budget_ns and started_ns - received_ns >= infer.budget_ns:
             return _too_late(infer.budget_ns, started_ns - received_ns)
@@ -68,6 +69,6 @@ def _too_late(budget_ns: int, waited_ns: int) -> Refusal:
 def _bad_value(name: str) -> Refusal:
     return Refusal(
         Code.BAD_VALUE,
-        f"input {name!r} holds a NaN or an infinity (or a bool other than 0 and 1), which this server refuses since models hide "
-        "it: send finite values, or serve the model with non_finite = \"pass\"",
+        f"input {name!r} holds a NaN or an infinity (or a bool other than 0 and 1), which this server refuses "
+        'since models hide it: send finite values, or serve the model with non_finite = "pass"',
     )

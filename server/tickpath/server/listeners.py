@@ -1,4 +1,5 @@
-"""Where clients connect: TCP and Unix sockets, opened before anything slow is done, so that a taken address fails at once."""
+"""Where clients connect: TCP and Unix sockets, opened before anything slow is done, so that a taken address fails at
+once."""
 
 import socket
 import stat
@@ -13,13 +14,16 @@ class AddressError(Exception):
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """A listening socket on host:port (0: a free port). Restarts at once after a stop, never shares a port. Raises AddressError."""
+    """A listening socket on host:port (0: a free port). Restarts at once after a stop, never shares a port. Raises
+    AddressError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise AddressError(f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port") from None
+        raise AddressError(
+            f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
+        ) from None
     listener.setblocking(False)
     return listener
 

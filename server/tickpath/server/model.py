@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import Final
 
 from tickpath.engines import Engine, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load_engine
+from tickpath.engines.load import load
 from tickpath.graphs import BucketError, Slot, resolve_buckets
 from tickpath.observe.records import BUCKETS_MAX, ModelDescription
 from tickpath.server.admission import InputRule, ModelRules
@@ -43,7 +43,7 @@ def load_model(
     config: ModelConfig, handle: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
-    engine = load_engine(Path(config.path), config.shapes)
+    engine = load(Path(config.path), config.shapes)
     spec = engine.spec
     buckets = _buckets(config, engine)
     lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
@@ -97,8 +97,7 @@ def _input_rule(spec: TensorSpec) -> InputRule:
 
 
 def request_bytes_max(model: ServedModel) -> int:
-    """The body of the largest request that the model can take: its tensors, and no more than 128 bytes around them and 5 each."""
-    tensors = sum(
-        rule.row_bytes * (model.rules.rows_max if rule.batched else 1) + 5 for rule in model.rules.inputs
-    )
+    """The body of the largest request that the model can take: its tensors, and no more than 128 bytes around them
+    and 5 each."""
+    tensors = sum(rule.row_bytes * (model.rules.rows_max if rule.batched else 1) + 5 for rule in model.rules.inputs)
     return tensors + 128

@@ -1,4 +1,5 @@
-"""The observer beside the core: started with it, restarted if it dies, gone when it goes. The core never waits for it while serving."""
+"""The observer beside the core: started with it, restarted if it dies, gone when it goes. The core never waits for it
+while serving."""
 
 import asyncio
 import json
@@ -41,7 +42,10 @@ class ObserverProcess:
         command += ["--host", self._host, "--port", str(self._port)]
         if self._not_cpu is not None:
             command += ["--not-cpu", str(self._not_cpu)]
-        self._process = subprocess.Popen(command, pass_fds=(self._records_fd,), stdout=subprocess.PIPE, text=True)
+        # A process group of its own: Ctrl-C in a terminal is for the core, which then ends it.
+        self._process = subprocess.Popen(
+            command, pass_fds=(self._records_fd,), stdout=subprocess.PIPE, text=True, process_group=0
+        )
 
     async def ready(self) -> None:
         """Wait until it serves, and keep watch from then on. Raises AddressError when it can't have its port."""
@@ -50,7 +54,9 @@ class ObserverProcess:
         if not line:
             code = self._process.wait()
             if code == EXIT_ADDRESS:
-                raise AddressError(f"the observer can't listen on {self._host}:{self._port}: give another --observer-port")
+                raise AddressError(
+                    f"the observer can't listen on {self._host}:{self._port}: give another --observer-port"
+                )
             raise RuntimeError(f"the observer ended with exit code {code} before it served")
         self.url = json.loads(line)["observer"]
         # A restart takes the same port again, also where the first one was chosen freely.

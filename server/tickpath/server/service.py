@@ -34,7 +34,7 @@ class Service:
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
-        self.sessions: set["Session"] = set()
+        self.sessions: set[Session] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))

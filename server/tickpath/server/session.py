@@ -2,9 +2,11 @@
 
 Rules
 - Hello comes first and in time; until then nothing else is answered.
-- A frame is decoded, admitted and (on an inline executor) answered before the next one is looked at; its bytes hold until then.
+- A frame is decoded, admitted and (on an inline executor) answered before the next one is looked at; its bytes hold
+  until then.
 - Every Infer gets exactly one Result or Failure, unless the client goes away first.
-- What the client did to the protocol ends the session: one Failure with id 0, then the connection closes. It closes gently: bytes the
+- What the client did to the protocol ends the session: one Failure with id 0, then the connection closes. It closes
+  gently: bytes the
   client had under way are received and dropped for a moment, since a reset would take the Failure with it.
 - A client that does not read is not read from; if it stays so, it is dropped.
 """
@@ -74,7 +76,9 @@ class Session(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._service.config.write_bytes_max)
         if not self._service.opened(self):
             limit = self._service.limits.sessions_max
-            self._write(Failure(0, Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later"))
+            self._write(
+                Failure(0, Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later")
+            )
             self._transport.close()
             self._closing = True
             return
@@ -143,7 +147,8 @@ class Session(asyncio.BufferedProtocol):
         self._watch_partial_frame(received_ns)
 
     def _watch_partial_frame(self, received_ns: int) -> None:
-        """The deadline of a frame that has begun and not ended counts from its first byte, whatever trickles in after."""
+        """The deadline of a frame that has begun and not ended counts from its first byte, whatever trickles in
+        after."""
         if self._decoder.bytes_waiting and self._first_byte_ns == 0 and self._greeted and not self._closing:
             self._first_byte_ns = received_ns
             self._set_timer(self._service.config.frame_s, self._frame_late)
@@ -225,7 +230,9 @@ class Session(asyncio.BufferedProtocol):
                 if not self._in_flight:
                     self.close()
             case _:
-                raise RemoteProtocolError(Code.BAD_MESSAGE, "Hello is the first message of a session, and only the first")
+                raise RemoteProtocolError(
+                    Code.BAD_MESSAGE, "Hello is the first message of a session, and only the first"
+                )
 
     def _greet(self, message: ClientMessage) -> None:
         if not isinstance(message, Hello):
@@ -315,7 +322,8 @@ class Session(asyncio.BufferedProtocol):
         waiting = self._decoder.bytes_waiting
         self._refuse_session(
             Code.BAD_FRAME,
-            f"a frame must be whole within {self._service.config.frame_s:g} s of its first byte; {waiting} bytes of one came",
+            f"a frame must be whole within {self._service.config.frame_s:g} s of its first byte; "
+            f"{waiting} bytes of one came",
         )
 
     def _stalled(self) -> None:
@@ -325,4 +333,6 @@ class Session(asyncio.BufferedProtocol):
 
 
 def _unknown_model(handle: int, model_count: int) -> Refusal:
-    return Refusal(Code.UNKNOWN_MODEL, f"no model has handle {handle}: Welcome and ModelList name handles 0 to {model_count - 1}")
+    return Refusal(
+        Code.UNKNOWN_MODEL, f"no model has handle {handle}: Welcome and ModelList name handles 0 to {model_count - 1}"
+    )

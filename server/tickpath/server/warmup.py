@@ -1,7 +1,7 @@
 """Warming the network path: the first client must not be the one that pays for cold code.
 
-A real session over a real loopback connection answers real requests to every inline model, on records of its own, so that what it does
-is in no total.
+A real session over a real loopback connection answers real requests to every inline model, on records of its own, so
+that what it does is in no total.
 """
 
 import asyncio
