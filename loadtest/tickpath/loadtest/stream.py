@@ -78,6 +78,7 @@ def _inputs(books: Inputs, tick: int) -> Inputs:
 
 
 def main() -> None:
+    """Run the plan that the first argument names; a failure is one line on stderr and exit code 1."""
     try:
         run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan))
     except TickpathError as error:
