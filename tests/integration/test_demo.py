@@ -94,8 +94,10 @@ def test_ended_early_it_tells_what_was_measured(ending: signal.Signals) -> None:
         assert demo.stdout is not None
         assert demo.stderr is not None
         said = ""
-        while "Streaming" not in said:
-            said += demo.stdout.readline()
+        for line in demo.stdout:
+            said += line
+            if line.startswith("Streaming"):
+                break
         wait_until_answered(re.findall(r"http://\S+", said)[0], 300)
         demo.send_signal(ending)
         said += demo.stdout.read()

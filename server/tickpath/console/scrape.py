@@ -31,6 +31,6 @@ def latency_lines(observer: str) -> list[str]:
 
 
 def fetch(observer: str) -> list[str]:
-    """The lines of the observer's /metrics."""
+    """The lines of /metrics. Raises URLError or TimeoutError."""
     with urllib.request.urlopen(f"{observer}/metrics", timeout=PATIENCE_S) as response:
         return str(response.read(), "utf-8").splitlines()
