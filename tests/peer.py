@@ -1,4 +1,4 @@
-"""The other end of a connection to a server, at the level of bytes and messages: it may break any rule a client keeps."""
+"""The other end of a connection to a server, in bytes and messages: it may break any rule that a client keeps."""
 
 import socket
 from types import TracebackType

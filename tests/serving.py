@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 from tests.peer import Peer
+
 from tickpath.engines.zoo import build
 
 START_S_MAX = 60

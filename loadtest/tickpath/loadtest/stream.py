@@ -78,11 +78,7 @@ def _inputs(books: Inputs, tick: int) -> Inputs:
 
 
 def main() -> None:
-<<<<<<< HEAD
-    """Run the plan in the file named first on the command line."""
-=======
     """Run the plan that the first argument names; a failure is one line on stderr and exit code 1."""
->>>>>>> part/cli
     try:
         run(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan))
     except TickpathError as error:
