@@ -12,7 +12,7 @@ from tickpath.engines import Engine, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, Slot, resolve_buckets
 from tickpath.observe.records import BUCKETS_MAX, ModelDescription
-from tickpath.server.admission import InputRule, ModelRules
+from tickpath.server.admission import InputRule, ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
@@ -57,7 +57,7 @@ def load_model(
     return ServedModel(
         handle=handle,
         info=ModelInfo(name, config.version, handle, tuple(inputs), tuple(outputs), buckets),
-        rules=ModelRules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
+        rules=model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
         executor=executor,
         description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=engine,
