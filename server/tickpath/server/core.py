@@ -20,11 +20,12 @@ from typing import Final
 
 import uvloop
 
+from tickpath.engines import ModelRefusedError
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
-from tickpath.server.model import ServedModel, load_model
+from tickpath.server.model import ServedModel, load_model, request_bytes_max
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.service import Service
 from tickpath.server.session import Session
@@ -129,6 +130,7 @@ class _Core:
             model = load_model(model_config, handle, loop, thread_cpus)
             stack.callback(model.engine.close)
             stack.callback(model.executor.close)
+            self._check_frame_bytes(model)
             models.append(model)
             log.info(
                 "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
@@ -140,6 +142,14 @@ class _Core:
                 "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
             )
         return tuple(models)
+
+    def _check_frame_bytes(self, model: ServedModel) -> None:
+        largest, limit = request_bytes_max(model), self._config.frame_bytes_max
+        if largest > limit:
+            raise ModelRefusedError(
+                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max allows "
+                f"{limit}: give smaller buckets, or raise it"
+            )
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
         seconds = _age_s()

@@ -16,7 +16,7 @@ from tickpath.server.admission import InputRule, ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
-from tickpath.wire import ModelInfo, TensorInfo
+from tickpath.wire import TENSORS_MAX, ModelInfo, TensorInfo
 
 # Enough for the runtime's lazy allocations (two runs) and for a median that one interrupted replay does not move.
 WARM_REPLAYS_MIN: Final = 8
@@ -45,6 +45,7 @@ def load_model(
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
     engine = load(Path(config.path), config.shapes)
     spec = engine.spec
+    _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
     lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
     compute_ns = [_warm(slot) for slot in lane.slots][-1]
@@ -74,6 +75,12 @@ def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     if len(buckets) > BUCKETS_MAX:
         raise ModelRefusedError(f"{config.path}: {len(buckets)} buckets, {BUCKETS_MAX} is the most one model may have")
     return buckets
+
+
+def _check_tensor_count(path: str, engine: Engine) -> None:
+    count = max(len(engine.spec.inputs), len(engine.spec.outputs))
+    if count > TENSORS_MAX:
+        raise ModelRefusedError(f"{path}: {count} inputs or outputs, the protocol carries {TENSORS_MAX}: join some")
 
 
 def _warm(slot: Slot) -> list[int]:
