@@ -147,7 +147,7 @@ class _Core:
         largest, limit = request_bytes_max(model), self._config.frame_bytes_max
         if largest > limit:
             raise ModelRefusedError(
-                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max allows "
+                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max is "
                 f"{limit}: give smaller buckets, or raise it"
             )
 
