@@ -1,0 +1,1 @@
+"""Measurements against floors: `python -m bench`, or `make bench`. What they mean stands in bench/README.md."""

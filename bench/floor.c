@@ -1,7 +1,7 @@
 /* The floor: what a socket round trip costs on this machine when nothing but C and the kernel is in the way.
  *
  *   floor serve  ADDRESS REPLY_BYTES [--spin] [--touch PAGES]
- *   floor ping   ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin]
+ *   floor ping   ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin] [--rate HZ]
  *
  * ADDRESS is a TCP port on 127.0.0.1 or the path of a Unix socket (it starts with '/').
  * A frame is what it is everywhere in tickpath: a 4-byte little-endian length and that many bytes.
@@ -9,6 +9,8 @@
  * one byte in each of PAGES pages per request, the control for "how much of a tail is only this machine's memory".
  * `ping` sends the preamble once and reads one frame, then sends the request COUNT + WARMUP times, one at a time,
  * and writes the COUNT round trips to SAMPLES_OUT as native uint64 nanoseconds.
+ * With --rate the requests leave at that pace rather than back to back: between them both sides go idle, as they do under a steady
+ * stream, and what waking costs is part of the floor.
  * --spin polls the socket with MSG_DONTWAIT instead of sleeping in recv. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,9 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAME_BYTES_MAX = 64 << 20, PAGE_BYTES = 4096 };
+enum { FRAME_BYTES_MAX = 64 << 20, PAGE_BYTES = 4096, SPIN_NS = 200000 /* a sleep ends this late at most, as a rule */ };
 
 static int spin = 0;
+static double rate_hz = 0;
 
 static void fail(const char *what) {
     perror(what);
@@ -37,6 +40,17 @@ static uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void wait_until(uint64_t intended) {
+    for (uint64_t now = now_ns(); now < intended; now = now_ns()) {
+        struct timespec nap = {0, 0};
+        uint64_t ahead = intended - now;
+        if (ahead <= SPIN_NS) continue;
+        nap.tv_sec = (time_t)((ahead - SPIN_NS) / 1000000000u);
+        nap.tv_nsec = (long)((ahead - SPIN_NS) % 1000000000u);
+        nanosleep(&nap, NULL);
+    }
 }
 
 static void send_all(int fd, const uint8_t *bytes, size_t n) {
@@ -150,7 +164,9 @@ static void ping(const char *address, const char *samples_path, size_t count, si
         send_all(fd, preamble, preamble_bytes);
         if (!recv_frame(fd, buffer)) exit(1);
     }
+    uint64_t first = now_ns();
     for (size_t i = 0; i < count + warmup; i++) {
+        if (rate_hz > 0) wait_until(first + (uint64_t)((double)i * 1e9 / rate_hz));
         uint64_t start = now_ns();
         send_all(fd, request, request_bytes);
         if (!recv_frame(fd, buffer)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
@@ -167,6 +183,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--spin")) spin = 1;
         else if (!strcmp(argv[i], "--touch") && i + 1 < argc) pages = (size_t)atol(argv[++i]);
+        else if (!strcmp(argv[i], "--rate") && i + 1 < argc) rate_hz = atof(argv[++i]);
         else if (n < 8) words[n++] = argv[i];
     }
     if (n == 3 && !strcmp(words[0], "serve")) serve(words[1], (size_t)atol(words[2]), pages);
@@ -174,7 +191,7 @@ int main(int argc, char **argv) {
         ping(words[1], words[2], (size_t)atol(words[3]), (size_t)atol(words[4]), words[5], n == 7 ? words[6] : NULL);
     else {
         fprintf(stderr, "usage: floor serve ADDRESS REPLY_BYTES [--spin] [--touch PAGES]\n"
-                        "       floor ping ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin]\n");
+                        "       floor ping ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin] [--rate HZ]\n");
         return 2;
     }
     return 0;

@@ -18,8 +18,8 @@ class Graph(Protocol):
     """A model prepared for one bucket on fixed buffers."""
 
     def replay(self) -> None:
-        """Run the model once: reads the bound input buffers, writes the bound output buffers, allocates nothing of ours.
-        Raises EngineFailedError."""
+        """Run the model once: reads the bound input buffers, writes the bound output buffers, allocates nothing of
+        ours. Raises EngineFailedError."""
         ...
 
 

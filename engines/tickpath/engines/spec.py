@@ -13,8 +13,8 @@ Array: TypeAlias = npt.NDArray[np.generic]
 class TensorSpec:
     """One input or output.
 
-    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long (None: it has no batch axis and
-    always has exactly this shape). `default`: what an optional input is when it is left out.
+    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long (None: it has no
+    batch axis and always has exactly this shape). `default`: what an optional input is when it is left out.
     """
 
     name: str
@@ -56,8 +56,8 @@ class TensorSpec:
 class EngineSpec:
     """A compiled model: its tensors in the model's own order and where it came from.
 
-    `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch axis
-    (`batched` false) takes one row, which is the whole of its tensors.
+    `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch
+    axis (`batched` false) takes one row, which is the whole of its tensors.
     """
 
     inputs: tuple[TensorSpec, ...]

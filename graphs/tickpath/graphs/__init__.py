@@ -1,1 +1,7 @@
-"""What is captured and replayed: buckets, pinned slots."""
+"""What is captured and replayed: buckets, slots and the pinned memory they stand on."""
+
+from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_by_rows, resolve_buckets
+from tickpath.graphs.pinned import PinnedArena
+from tickpath.graphs.slot import Slot
+
+__all__ = ["DEFAULT_BUCKETS", "BucketError", "PinnedArena", "Slot", "bucket_index_by_rows", "resolve_buckets"]

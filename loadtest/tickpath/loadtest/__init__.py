@@ -1,0 +1,1 @@
+"""Load with an honest clock: schedules, a paced sender, exact percentiles."""

@@ -1,4 +1,5 @@
-"""The server's configuration: one frozen struct, made from the command line or a TOML file, checked once at the edge."""
+"""The server's configuration: one frozen struct, made from the command line or a TOML file, checked once at the
+edge."""
 
 import tomllib
 from pathlib import Path
@@ -27,14 +28,16 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     name: Name | None = None
     version: Name = "1"
-    # Up to 8 rows: a desk asks for one symbol or a handful; more rows cost memory and start-up time, so they are asked for.
-    buckets: tuple[Positive, ...] = (1, 2, 4, 8)
+    # The batch sizes to capture; None: tickpath.graphs.buckets.DEFAULT_BUCKETS, or the only one that the model allows.
+    buckets: tuple[Positive, ...] | None = None
     shapes: dict[str, Shape] = {}
     # auto: inline on the loop where the model is short, on a thread of its own where it is long (see executor.py).
     executor: Literal["auto", "inline", "thread"] = "auto"
-    # refuse: an input with a NaN or an infinity is BAD_VALUE. Engines hide NaN (seen: DeepLOB, GRU, forests give a finite answer).
+    # refuse: an input with a NaN or an infinity is BAD_VALUE. Engines hide NaN (seen: DeepLOB, GRU, forests give a
+    # finite answer).
     non_finite: Literal["refuse", "pass"] = "refuse"
-    # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better told at once.
+    # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
+    # told at once.
     queue_max: Positive = 64
 
     @property
@@ -55,9 +58,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: Annotated[int, msgspec.Meta(ge=0)] | None = None
     # Sessions: each costs one buffer (32 KiB until a larger frame comes) and one descriptor.
     sessions_max: Positive = 1024
-    # Requests of one session that wait for an answer: enough to hide any round trip, too few to fill a queue of 64 alone twice over.
+    # Requests of one session that wait for an answer: enough to hide any round trip, too few to fill a queue of 64
+    # alone twice over.
     in_flight_max: Positive = 128
-    # From a frame's first byte to its last. A whole 16 MB frame takes 13 ms at 10 Gbit/s; only a dead or hostile peer needs 5 s.
+    # From a frame's first byte to its last. A whole 16 MB frame takes 13 ms at 10 Gbit/s; only a dead or hostile peer
+    # needs 5 s.
     frame_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     # From connecting to Hello.
     hello_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
@@ -71,7 +76,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame_bytes_max: Positive = 64 * 1024 * 1024
 
     def limits(self, frame_bytes_max: int) -> Limits:
-        """What a client is told. `frame_bytes_max` is derived from the loaded models and never above the configured one."""
+        """What a client is told. `frame_bytes_max` is derived from the loaded models and never above the configured
+        one."""
         return Limits(frame_bytes_max, self.in_flight_max, self.sessions_max, int(self.frame_s * 1e9))
 
 
@@ -84,11 +90,13 @@ def check(config: ServerConfig) -> ServerConfig:
         if names.count(name) > 1:
             raise ConfigError(f"two models are named {name!r}: give each its own name")
     for model in config.models:
-        if list(model.buckets) != sorted(set(model.buckets)):
+        if model.buckets is not None and (not model.buckets or list(model.buckets) != sorted(set(model.buckets))):
             raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(model.buckets)} came")
         for tensor, shape in model.shapes.items():
             if shape.count("N") > 1:
-                raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
+                raise ConfigError(
+                    f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N"
+                )
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     return config

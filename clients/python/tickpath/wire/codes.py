@@ -4,7 +4,7 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """Why a request (or a whole session) was refused. `Failure.message` says what was expected, what came and what to do."""
+    """Why a request, or a whole session, was refused; docs/PROTOCOL.md says what a client should do about each."""
 
     BAD_FRAME = 1  # the length prefix is not one this server takes, or a frame took too long; the session closes
     BAD_MESSAGE = 2  # the frame's bytes are not a message of this protocol; the session closes

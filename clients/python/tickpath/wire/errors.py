@@ -4,9 +4,10 @@ from tickpath.wire.codes import Code
 
 
 class RemoteProtocolError(Exception):
-    """The peer sent what this protocol does not allow.
+    """The peer sent what this protocol does not allow. The session ends: nothing more it sends can be trusted.
 
-    `code` is what it is answered with; the session cannot go on, since where its next frame starts can't be known.
+    `code` is what a server answers under id 0: BAD_FRAME or BAD_MESSAGE here, UNAUTHENTICATED where it checks Hello.
+    `message` says what was expected and what came.
     """
 
     def __init__(self, code: Code, message: str) -> None:

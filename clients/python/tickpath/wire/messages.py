@@ -1,7 +1,9 @@
 """Every message, as an array whose first element is its tag. docs/PROTOCOL.md is the authority.
 
-Arrays grow at their end only: a reader takes missing trailing elements as their defaults and passes over extra ones, so either
-peer may be the newer one.
+Arrays grow at their end only: a reader takes missing trailing elements as their defaults and passes over extra ones, so
+either peer may be the newer one.
+
+Ranges are checked as a message is decoded, never as it is encoded: `TENSORS_MAX` and the like bind the sender too.
 `gc=False`: a message holds no cycles, so the collector need never look at it.
 """
 
@@ -13,146 +15,160 @@ from tickpath.wire.codes import Code
 
 PROTOCOL_VERSION: Final = 1
 
+# A tensor of 0 bytes takes 2 on the wire and 200 in memory: without a bound, a frame of 64 MiB could take 6 GiB.
+TENSORS_MAX: Final = 1024
+# What a client may say before anyone knows who it is. 2048 hold a signed web token with its claims, and the whole Hello
+# still fits in the 4096 bytes that every server takes.
+CLIENT_CHARS_MAX: Final = 128
+TOKEN_CHARS_MAX: Final = 2048
+REASON_CHARS_MAX: Final = 1024
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+Id = Annotated[int, msgspec.Meta(ge=1)]  # 0 is the session itself, in Failure
+Stamps = tuple[Natural, Natural, Natural, Natural, Natural, Natural]
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """Base of all that travels: encoded as an array, never changed once made."""
 
 
-class TensorInfo(Message):
+class TensorInfo(Message, frozen=True):
     """One input or output of a model.
 
-    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long. `batch_axis` -1: the tensor
-    has no batch axis and always has exactly this shape. `optional`: an input that may be sent as nil and then takes the model's
-    own value.
+    `shape` is that of one row; along `batch_axis` a tensor of `rows` rows is `rows` times as long. `batch_axis` -1: the
+    tensor has no batch axis and always has exactly this shape. `optional`: an input that may be sent as nil and then
+    takes the model's own value.
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
-    batch_axis: int = -1
+    shape: tuple[Natural, ...]
+    batch_axis: Annotated[int, msgspec.Meta(ge=-1)] = -1
     optional: bool = False
 
 
-class ModelInfo(Message):
-    """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the last one is
-    the most rows a request may have. `feeds` are the names of the feeds it keeps."""
+class ModelInfo(Message, frozen=True):
+    """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the
+    last one is the most rows a request may have. `feeds` are the names of the feeds it keeps."""
 
     name: str
     version: str
-    handle: int
+    handle: Natural
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    buckets: tuple[int, ...]
+    buckets: tuple[Natural, ...]
     feeds: tuple[str, ...] = ()
 
 
-class Limits(Message):
+class Limits(Message, frozen=True):
     """What this server takes at the most, told at the start so that a client never has to find out by being refused."""
 
-    frame_bytes_max: int
-    in_flight_max: int
-    sessions_max: int
-    frame_ns_max: int
-    priority_levels: int = 1
+    frame_bytes_max: Natural
+    in_flight_max: Natural
+    sessions_max: Natural
+    frame_ns_max: Natural
+    priority_levels: Natural = 1
 
 
-class Hello(Message, tag=1):
+class Hello(Message, frozen=True, tag=1):
     """The first message of a client, and only the first. `token` is empty where the server asks for none."""
 
     protocol: Natural
-    client: str
-    token: str = ""
+    client: Annotated[str, msgspec.Meta(max_length=CLIENT_CHARS_MAX)]
+    token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
 
-class Welcome(Message, tag=2):
+class Welcome(Message, frozen=True, tag=2):
     """The answer to Hello: the session is open."""
 
-    protocol: int
+    protocol: Natural
     server: str
     limits: Limits
     models: tuple[ModelInfo, ...]
 
 
-class Models(Message, tag=3):
+class Models(Message, frozen=True, tag=3):
     """Asks for the models as they are now."""
 
-    id: Natural
+    id: Id
 
 
-class ModelList(Message, tag=4):
+class ModelList(Message, frozen=True, tag=4):
     """The answer to Models."""
 
-    id: int
+    id: Id
     models: tuple[ModelInfo, ...]
 
 
-class Infer(Message, tag=5):
+class Infer(Message, frozen=True, tag=5):
     """Asks for one prediction of `rows` rows.
 
-    `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an optional input.
-    `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is none.
-    `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and changes nothing else.
+    `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an
+    optional input. `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is
+    none. `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and
+    changes nothing else.
     """
 
-    id: Natural
+    id: Id
     handle: Natural
     rows: Natural
-    inputs: list[memoryview | None]
+    inputs: Annotated[list[memoryview | None], msgspec.Meta(max_length=TENSORS_MAX)]
     budget_ns: Natural = 0
     priority: Natural = 0
     feed: Natural = 0
     event_time_ns: Natural = 0
 
 
-class Result(Message, tag=6):
-    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic clock."""
+class Result(Message, frozen=True, tag=6):
+    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic
+    clock."""
 
-    id: int
+    id: Id
     version: str
-    outputs: list[memoryview]
-    stamps: tuple[int, int, int, int, int, int]
+    outputs: Annotated[list[memoryview], msgspec.Meta(max_length=TENSORS_MAX)]
+    stamps: Stamps
 
 
-class Failure(Message, tag=7):
+class Failure(Message, frozen=True, tag=7):
     """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes."""
 
-    id: int
+    id: Natural
     code: Code
     message: str
 
 
-class Cancel(Message, tag=11):
+class Cancel(Message, frozen=True, tag=11):
     """Takes a request back if it has not started. It is answered CANCELLED, or with its Result when it was too late."""
 
-    id: Natural
+    id: Id
 
 
-class Ping(Message, tag=12):
+class Ping(Message, frozen=True, tag=12):
     """Asks for a Pong."""
 
-    id: Natural
+    id: Id
 
 
-class Pong(Message, tag=13):
+class Pong(Message, frozen=True, tag=13):
     """The answer to Ping. `server_ns` is the server's monotonic clock, the one of the stamps."""
 
-    id: int
-    server_ns: int
+    id: Id
+    server_ns: Natural
 
 
-class Goodbye(Message, tag=14):
+class Goodbye(Message, frozen=True, tag=14):
     """Either side: no new request will be sent, or taken. Answers to what is in flight still come."""
 
-    reason: str = ""
+    reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARS_MAX)] = ""
 
 
 STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
-"""first byte of the frame seen, whole frame decoded, request started, inputs copied in, engine done, outputs ready to encode."""
+"""first byte of the frame seen, whole frame received, request started, inputs copied in, engine done, outputs ready to
+encode."""
 
 STAGES: Final = ("receive", "queue", "input", "compute", "output")
-"""The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the metrics."""
+"""The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the
+metrics."""
 
 ClientMessage = Hello | Models | Infer | Cancel | Ping | Goodbye
 ServerMessage = Welcome | ModelList | Result | Failure | Pong | Goodbye

@@ -1,0 +1,124 @@
+"""`python -m bench`: the server beside its floors, interleaved in one run."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter_ns
+
+import click
+import numpy as np
+from rich.progress import track
+
+from bench.report import Row, print_report
+from bench.targets import Target, start_floor, start_tickpath, write_frames
+from tickpath.client import Client
+from tickpath.engines.load import load
+from tickpath.graphs import Slot
+
+PLACEMENTS = {"free": (None, None), "split": (0, 1), "same": (0, 0)}
+# The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as
+# ours.
+TOUCH_PAGES = 2000
+
+
+@click.command()
+@click.option("--models", default="null,mlp,lstm_a", show_default=True, help="Models of the zoo, by name.")
+@click.option("--rounds", default=7, show_default=True, help="Rounds; in each, every target is measured once.")
+@click.option("--samples", default=5000, show_default=True, help="Round trips per target and round.")
+@click.option(
+    "--placement",
+    type=click.Choice(list(PLACEMENTS)),
+    default="split",
+    show_default=True,
+    help="free: the scheduler decides; split: server on CPU 0, client on CPU 1; same: both on CPU 0 (no --spin rows).",
+)
+def main(models: str, rounds: int, samples: int, placement: str) -> None:
+    """Measure null, mlp and lstm_a beside a blocking C ping-pong with the same byte counts.
+
+    A row's ratio is its p50 over (C floor + engine alone in process), both measured in the same round; the table
+    gives the median round and the extremes.
+    """
+    cpus = PLACEMENTS[placement] if (os.cpu_count() or 1) > 1 else (None, None)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = _Bench(Path(folder), cpus, spin=placement != "same")
+        try:
+            for name in models.split(","):
+                bench.add_model(name)
+            for _ in track(range(rounds), description="rounds", disable=not sys.stderr.isatty()):
+                bench.round(samples)
+        finally:
+            bench.end()
+    print_report(bench.rows(), [f"placement {placement}; {rounds} rounds of {samples:,}", *bench.notes])
+
+
+class _Bench:
+    def __init__(self, folder: Path, cpus: tuple[int | None, int | None], spin: bool) -> None:
+        self._folder = folder
+        self._cpus = cpus
+        self._flags: dict[str, list[str]] = {"tickpath": []} | ({"tickpath --spin": ["--spin"]} if spin else {})
+        self._targets: list[Target] = []
+        self._slots: dict[str, Slot] = {}
+        self._rows: dict[tuple[str, str], Row] = {}
+        self.notes: list[str] = []
+
+    def add_model(self, name: str) -> None:
+        """Build the model and start its servers, each asleep until it is measured."""
+        path = self._folder / f"{name}.onnx"
+        subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", name, str(path)], check=True, capture_output=True)
+        self._slots[name] = Slot(load(path, {}), 1)
+        frames = None
+        for kind, flags in self._flags.items():
+            port, process = start_tickpath(name, path, flags, self._cpus)
+            with Client(f"127.0.0.1:{port}") as client:
+                info = client.model(name)
+            frames = frames or write_frames(self._folder, info)
+            process.send_signal(signal.SIGSTOP)
+            self._targets.append(Target(kind, name, port, frames[0], frames[1], process, self._cpus[1]))
+        assert frames is not None
+        for pages in (TOUCH_PAGES, 0):
+            self._targets.append(start_floor(info, frames, self._cpus, pages))
+
+    def round(self, samples: int) -> None:
+        """Every target once, each model's beside its own floor and engine."""
+        for name in self._slots:
+            engine_ns = self._engine_p50_ns(name)
+            taken = {t.kind: t.ping(samples, samples // 10, self._folder) for t in self._targets if t.model == name}
+            floor_ns = float(np.percentile(taken["C floor"], 50))
+            for kind, round_trips in taken.items():
+                row = self._rows.setdefault((name, kind), Row(kind, name))
+                row.rounds.append(round_trips)
+                row.floor_ns.append(floor_ns)
+                row.engine_ns.append(engine_ns if kind.startswith("tickpath") else 0.0)
+
+    def _engine_p50_ns(self, name: str) -> float:
+        """The engine alone: replays of bucket 1 in this process, back to back."""
+        replay = self._slots[name].replay
+        times_ns = []
+        for _ in range(2000 if name != "lstm_a" else 300):
+            start_ns = perf_counter_ns()
+            replay()
+            times_ns.append(perf_counter_ns() - start_ns)
+        return float(np.percentile(times_ns, 50))
+
+    def rows(self) -> list[Row]:
+        order = ["C floor", f"C, touching {TOUCH_PAGES} pages", *self._flags]
+        for name in self._slots:
+            engine_us = np.median(self._rows[(name, "tickpath")].engine_ns) / 1e3
+            self.notes.append(f"{name}: engine alone in process {engine_us:.1f} µs")
+        return [self._rows[(name, kind)] for name in self._slots for kind in order]
+
+    def end(self) -> None:
+        self.notes += [
+            f"{t.model}: {t.kind} holds {t.rss_bytes() / 1e6:.0f} MB"
+            for t in self._targets
+            if t.kind.startswith("tickpath")
+        ]
+        for target in self._targets:
+            target.end()
+
+
+if __name__ == "__main__":
+    main()

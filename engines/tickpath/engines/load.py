@@ -1,0 +1,19 @@
+"""Loads a model file with the engine for its kind."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from tickpath.engines.engine import Engine, ModelRefusedError
+
+
+def load(path: Path, shapes: Mapping[str, tuple[int | Literal["N"], ...]] | None = None, threads: int = 1) -> Engine:
+    """The engine for this file, chosen by its suffix. `shapes`: input name -> sizes, `"N"` on the batch axis, where the
+    file leaves them open; `threads`: the cores one prediction may use. Raises ModelRefusedError, saying what to do."""
+    if path.suffix != ".onnx":
+        raise ModelRefusedError(
+            f"{path}: no engine for files named {path.suffix or 'without a suffix'!r}: export the model as .onnx"
+        )
+    from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model
+
+    return load_onnx(path, shapes, threads)

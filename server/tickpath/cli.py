@@ -1,0 +1,275 @@
+"""The `tickpath` command: parses, calls, prints. What takes long to import is imported by the command that needs it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import click
+except ModuleNotFoundError:
+    raise SystemExit(
+        "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
+    ) from None
+
+ADDRESS = "127.0.0.1:7070"
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, where the command had nothing to show for it."""
+
+
+class Failed(click.ClickException):
+    """Ends a command with one line. Besides these exit codes there is the 4 of `serve`: its address is in use."""
+
+    exit_code = 1
+
+
+class Misconfigured(Failed):
+    """What was asked for can't be."""
+
+    exit_code = 2
+
+
+class ModelRefused(Failed):
+    """A model can't be served."""
+
+    exit_code = 3
+
+
+@contextmanager
+def _ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
+    """Let exceptions of `kinds` end the command."""
+    try:
+        yield
+    except kinds as error:
+        raise end(str(error)) from None
+
+
+def main() -> None:
+    """Run the command; whatever went wrong is one line on stderr."""
+    try:
+        sys.exit(tickpath.main(standalone_mode=False))
+    except click.ClickException as error:
+        _complain(error)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+
+
+def _complain(error: click.ClickException) -> None:
+    problem = " ".join(error.format_message().split())
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        end = "" if problem.endswith((".", "?", ")")) else "."
+        problem = f"{problem}{end} See `{error.ctx.command_path} --help`."
+    print(f"tickpath: {problem}", file=sys.stderr)
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tickpath")
+@click.pass_context
+def tickpath(context: click.Context) -> None:
+    """Serve models over a socket, and see how long an answer takes.
+
+    \b
+    tickpath demo                           serve, stream, measure: ten seconds
+    tickpath serve model.onnx               a model file goes in,
+    tickpath call model --input x=random    a prediction comes out
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
+    from tickpath.console.settings import parse_shape
+
+    try:
+        return dict(map(parse_shape, texts)) or None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    from tickpath.console.settings import parse_buckets
+
+    try:
+        return None if text is None else parse_buckets(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+SERVE_EXAMPLES = """
+Examples:
+
+\b
+tickpath serve model.onnx
+tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
+tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
+tickpath serve --config tickpath.toml --port 7071
+
+Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 the address is in use, 1
+anything else.
+"""
+
+
+@tickpath.command(epilog=SERVE_EXAMPLES)
+@click.argument("model", metavar="[MODEL.onnx]", required=False)
+@click.option("--name", metavar="NAME", help="What clients call the model.  [default: the file's name]")
+@click.option("--config", metavar="FILE.toml", type=Path, help="Settings; what is given here wins over them.")
+@click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
+@click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
+@click.option(
+    "--observer-port", type=int, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
+)
+@click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
+@click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
+@click.option("--cpu", type=int, metavar="N", help="Stay on core N.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_shapes,
+    metavar="INPUT=N,120,3",
+    help="Sizes that the file leaves open, N for the batch axis; again for each input.",
+)
+@click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
+@click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
+@click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
+    """Serve a model file, or all that FILE.toml names."""
+    from tickpath.console.settings import serve_values
+    from tickpath.server.config import ConfigError, make_config, read_config
+
+    with _ending(Misconfigured, ConfigError):
+        settings = make_config(serve_values(read_config(config) if config else {}, model, options))
+
+    from tickpath.engines import ModelRefusedError
+    from tickpath.server import core
+
+    with _ending(ModelRefused, ModelRefusedError), _ending(Misconfigured, ConfigError):
+        return core.run(settings, json_lines=as_json)
+
+
+@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models unix:/run/tickpath.sock --json")
+@click.argument("address", default=ADDRESS)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def models(address: str, as_json: bool) -> None:
+    """List what a server serves. ADDRESS is HOST:PORT or unix:PATH.  [default: 127.0.0.1:7070]"""
+    from tickpath.client import Client, TickpathError
+    from tickpath.console.tensors import plain_model
+
+    with _ending(Failed, TickpathError), Client(address) as client:
+        served = client.models()
+    if as_json:
+        _print_json([plain_model(model) for model in served])
+        return
+
+    from tickpath.console.tables import models_table
+
+    _print(models_table(served))
+
+
+CALL_EXAMPLES = """
+Examples:
+
+\b
+tickpath call mlp --input x=random
+tickpath call btc --input x=window.npy --at unix:/run/tickpath.sock
+tickpath call mlp --input x=random --rows 8 --count 1000 --json
+"""
+
+
+@tickpath.command(epilog=CALL_EXAMPLES)
+@click.argument("name")
+@click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|random", help="One for each input.")
+@click.option("--at", "address", default=ADDRESS, show_default=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH.")
+@click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows of random inputs.  [default: 1]")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
+def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
+    """Ask model NAME for a prediction; show it, and where its time went."""
+    from tickpath.client import Client, TickpathError
+    from tickpath.console import calls
+    from tickpath.console.errors import ConsoleError
+
+    with _ending(Failed, TickpathError, ConsoleError), Client(address) as client:
+        model = client.model(name)
+        arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
+        answers = calls.call(client, name, arrays, rows, count)
+    if as_json:
+        _print_json(calls.plain_answer(name, answers))
+        return
+
+    from tickpath.console.tables import answer_tables
+
+    _print(*answer_tables(answers))
+
+
+@tickpath.command(epilog="Examples:\n\n\b\ntickpath demo\ntickpath demo --model lstm_a --rate 200 --seconds 30")
+@click.option("--floor", type=Path, metavar="PATH", help="The C floor to compare with: `make build/floor` builds it.")
+@click.option("--model", default="mlp", show_default=True, metavar="NAME", help="One of `tickpath zoo --list`.")
+@click.option("--rate", type=click.FloatRange(1, 100_000), default=1000, show_default=True, help="Requests a second.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="How long to stream.")
+def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
+    """Serve a model, stream a synthetic order book to it, measure."""
+    import signal
+
+    from rich.console import Console
+
+    from tickpath.client import TickpathError
+    from tickpath.console import demo as demonstration
+    from tickpath.console.errors import ConsoleError
+
+    _check_zoo(model)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _ending(Failed, TickpathError, ConsoleError):
+        demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
+
+
+def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from tickpath.engines import zoo as models_zoo
+
+    for name in models_zoo.names():
+        click.echo(f"{name:<8}  {models_zoo.describe(name)}")
+    context.exit()
+
+
+@tickpath.command(epilog="Examples:\n\n\b\ntickpath zoo --list\ntickpath zoo mlp mlp.onnx")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_zoo, help="Say what there is.")
+@click.argument("name")
+@click.argument("out", metavar="OUT.onnx", type=Path)
+def zoo(name: str, out: Path) -> None:
+    """Write a reference model: a real one's shape, untrained weights."""
+    from tickpath.engines import zoo as models_zoo
+
+    _check_zoo(name)
+    try:
+        out.write_bytes(models_zoo.build(name).SerializeToString())
+    except OSError as error:
+        raise Failed(f"{out}: {error.strerror}") from None
+
+
+def _check_zoo(name: str) -> None:
+    from tickpath.engines import zoo as models_zoo
+
+    if name not in models_zoo.names():
+        raise click.BadParameter(f"the zoo has no {name!r}; it has {', '.join(models_zoo.names())}")
+
+
+def _print(*what: object) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, markup=False).print(*what, sep="\n")
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(value))
+
+
+if __name__ == "__main__":
+    main()

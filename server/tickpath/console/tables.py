@@ -1,0 +1,99 @@
+"""Tables for people. Times are in microseconds."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from tickpath.console.calls import Answers
+from tickpath.console.tensors import describe
+from tickpath.loadtest.latency import Summary, summarise
+from tickpath.loadtest.stages import NANOSECONDS
+from tickpath.wire import ModelInfo
+
+
+def models_table(models: Iterable[ModelInfo]) -> Table:
+    """One line a model."""
+    table = _table("model", "version", "inputs", "outputs", "buckets")
+    for model in models:
+        table.add_row(
+            model.name,
+            model.version,
+            "\n".join(describe(tensor) for tensor in model.inputs),
+            "\n".join(describe(tensor) for tensor in model.outputs),
+            " ".join(map(str, model.buckets)),
+        )
+    return table
+
+
+def latency_table(title: str, spans_ns: dict[str, NANOSECONDS]) -> Table:
+    """Percentiles, one line a distribution, with the sample count beside them and a mark where p99.9 is thin."""
+    summaries = {name: summarise(values_ns) for name, values_ns in spans_ns.items()}
+    table = _numbers(title, "p50", "p90", "p99", "p99.9", "max", "samples")
+    for name, summary in summaries.items():
+        table.add_row(name, *_percentiles(summary), f"{summary.count:,}")
+    if any(summary.thin for summary in summaries.values()):
+        table.caption = "~ thin: under 10,000 samples, so p99.9 rests on fewer than ten"
+    return table
+
+
+def stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
+    """Where the time went. Percentiles do not add up, means do: the last line is measured apart from the others."""
+    table = _numbers(title, "p50", "p99", "mean")
+    for name, values_ns in stages_ns.items():
+        table.add_row(name, *_stage(values_ns))
+    table.add_section()
+    added_ns = sum(float(values_ns.mean()) for values_ns in stages_ns.values())
+    table.add_row("all stages added", "", "", microseconds(added_ns))
+    table.add_row(total[0], *_stage(total[1]))
+    return table
+
+
+def answer_tables(answers: Answers) -> list[object]:
+    """The outputs of a call, and where its time went."""
+    parts: list[object] = []
+    for name, array in answers.prediction.outputs.items():
+        parts += [f"{name} {array.dtype.name}{list(array.shape)}", np.array2string(array, threshold=100), ""]
+    count = len(answers.total_ns)
+    title = f"Stages, µs, {count:,} requests" if count > 1 else "Stages, µs"
+    table = stage_table if count > 1 else _single_stage_table
+    return [*parts, table(title, answers.stages_ns, ("client total", answers.total_ns))]
+
+
+def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
+    table = _numbers(title, "µs")
+    for name, values_ns in stages_ns.items():
+        table.add_row(name, microseconds(float(values_ns[0])))
+    table.add_section()
+    table.add_row(total[0], microseconds(float(total[1][0])))
+    return table
+
+
+def microseconds(span_ns: float) -> str:
+    """A tenth of a microsecond is told where it matters: below ten milliseconds."""
+    return f"{span_ns / 1000:,.1f}" if span_ns < 10_000_000 else f"{span_ns / 1000:,.0f}"
+
+
+def _percentiles(summary: Summary) -> Sequence[str]:
+    thin = "~" if summary.thin else ""
+    spans_ns = (summary.p50_ns, summary.p90_ns, summary.p99_ns)
+    return (*map(microseconds, spans_ns), thin + microseconds(summary.p999_ns), microseconds(summary.max_ns))
+
+
+def _stage(values_ns: NANOSECONDS) -> Sequence[str]:
+    summary = summarise(values_ns)
+    return microseconds(summary.p50_ns), microseconds(summary.p99_ns), microseconds(summary.mean_ns)
+
+
+def _numbers(title: str, *columns: str) -> Table:
+    table = _table("", *columns)
+    table.title, table.title_justify = title, "left"
+    table.columns[0].no_wrap = True
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=box.SIMPLE_HEAD, caption_justify="left")

@@ -1,0 +1,55 @@
+"""`python -m tickpath.observe`: started by the core, which passes its shared memory as an open descriptor."""
+
+import argparse
+import os
+import signal
+import sys
+from typing import Final, NoReturn
+
+# Behind whatever else wants the CPU: a scrape may wait, a reply may not.
+NICE: Final = 10
+
+
+def main() -> int:
+    """Runs until the core ends, or SIGTERM or SIGINT comes. Returns 0, or one of `observer`'s exit statuses
+    after a line on stderr."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    arguments = _parser().parse_args()
+    _step_aside(arguments.not_cpu)
+    # One thread is all the arithmetic here; OpenBLAS would start one for every core as numpy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from tickpath.observe.observer import run
+
+    return run(arguments.records_fd, arguments.host, arguments.port)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m tickpath.observe", description="Serve a tickpath core's metrics and health."
+    )
+    parser.add_argument("--records-fd", type=int, required=True, help="descriptor of the core's shared memory")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--not-cpu", type=int, metavar="N", help="the CPU to keep off: the core's own")
+    return parser
+
+
+def _step_aside(not_cpu: int | None) -> None:
+    os.nice(NICE)
+    if not_cpu is None:
+        return
+    # Not of our own affinity, which a pinned core has handed down, but of all CPUs: the kernel takes those that exist.
+    others = set(range(1024)) - {not_cpu}
+    try:
+        os.sched_setaffinity(0, others)
+    except OSError:
+        return  # there is no other CPU
+
+
+def _leave(*_: object) -> NoReturn:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""What Prometheus gets to see. Counters are the core's exact totals; histograms and quantiles come from records.
+
+Label values are those of the core's description, the codes of the protocol and fixed words: a client can't make a
+series. All that can exist exists at 0 from the start, and nothing is ever NaN: a quantile without samples is 0, and the
+number of samples beside it says so.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from tickpath.observe.histograms import BUCKET_BOUNDS_NS, quantile_ns
+from tickpath.observe.process import KINDS, CoreProcess
+from tickpath.observe.records import (
+    GLOBAL_CELLS,
+    MODEL_CELLS,
+    MODELS_MAX,
+    OK,
+    GlobalCell,
+    ModelCell,
+    ModelDescription,
+    State,
+)
+from tickpath.observe.tally import REQUEST, SPANS, Snapshot
+from tickpath.wire import Code
+
+QUANTILES: Final = ("0.5", "0.99", "0.999")
+
+NO_MODEL: Final = "(none)"
+"""The model and version of a request that was refused before its model was known; no model can be named so."""
+
+_CODES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
+_BOUNDS: Final = [str(bound / 1e9) for bound in BUCKET_BOUNDS_NS.tolist()] + ["+Inf"]
+
+Labels = tuple[str, ...]
+Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
+
+_OF_MODEL: Final[tuple[tuple[Family, str, str, ModelCell], ...]] = (
+    (GaugeMetricFamily, "tickpath_in_flight", "Requests received and not yet answered.", ModelCell.IN_FLIGHT),
+    (GaugeMetricFamily, "tickpath_queue_depth", "Requests that wait for their executor.", ModelCell.QUEUE_DEPTH),
+    (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", ModelCell.PADDED_ROWS),
+    (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", ModelCell.DEADLINE_MISSES),
+)
+
+_OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
+    (GaugeMetricFamily, "tickpath_sessions", "Open sessions.", GlobalCell.SESSIONS, 1),
+    (CounterMetricFamily, "tickpath_sessions_opened_total", "Sessions opened.", GlobalCell.SESSIONS_OPENED, 1),
+    (CounterMetricFamily, "tickpath_sessions_refused_total", "Sessions refused.", GlobalCell.SESSIONS_REFUSED, 1),
+    (
+        CounterMetricFamily,
+        "tickpath_slow_readers_dropped_total",
+        "Sessions dropped because the client did not read its replies.",
+        GlobalCell.SLOW_READERS_DROPPED,
+        1,
+    ),
+    (
+        CounterMetricFamily,
+        "tickpath_protocol_errors_total",
+        "Sessions closed because the client broke the protocol.",
+        GlobalCell.PROTOCOL_ERRORS,
+        1,
+    ),
+    (
+        GaugeMetricFamily,
+        "tickpath_loop_lag_seconds",
+        "How late the event loop's latest heartbeat was.",
+        GlobalCell.LOOP_LAG_NS,
+        1e9,
+    ),
+    (
+        CounterMetricFamily,
+        "tickpath_gc_pause_seconds_total",
+        "Time spent in the garbage collector since the core was ready.",
+        GlobalCell.GC_PAUSE_NS,
+        1e9,
+    ),
+)
+
+
+class SnapshotCollector(Collector):
+    """One snapshot as metric families."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._models = snapshot.core.models
+        self._cells = snapshot.totals[GLOBAL_CELLS:].reshape(MODELS_MAX, MODEL_CELLS)
+        self._by_name = _grouped(self._models, lambda model: (model.name,))
+        self._by_version = _grouped(self._models, lambda model: (model.name, model.version))
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._durations()
+        yield self._stages()
+        yield from self._latency()
+        yield self._requests()
+        yield self._replays()
+        for family, name, text, of_model in _OF_MODEL:
+            yield self._of_model(family, name, text, of_model)
+        for family, name, text, of_core, unit in _OF_CORE:
+            yield family(name, text, value=int(self._snapshot.totals[of_core]) / unit)
+        yield from self._state()
+        yield CounterMetricFamily(
+            "tickpath_records_lost_total",
+            "Answered requests that are counted but missing in the histograms.",
+            value=self._snapshot.lost,
+        )
+
+    def _durations(self) -> Metric:
+        family = HistogramMetricFamily(
+            "tickpath_request_duration_seconds",
+            "From a request's first byte to its reply being sent.",
+            labels=("model", "version"),
+        )
+        for labels, indices in self._by_version.items():
+            self._add_span(family, labels, indices, REQUEST)
+        return family
+
+    def _stages(self) -> Metric:
+        family = HistogramMetricFamily(
+            "tickpath_stage_duration_seconds", "The stages of a request, one after another.", labels=("model", "stage")
+        )
+        for labels, indices in self._by_name.items():
+            for span, stage in enumerate(SPANS[:REQUEST]):
+                self._add_span(family, (*labels, stage), indices, span)
+        return family
+
+    def _add_span(self, family: HistogramMetricFamily, labels: Labels, indices: list[int], span: int) -> None:
+        cumulative = np.cumsum(self._snapshot.buckets[indices, span].sum(axis=0)).tolist()
+        sum_s = int(self._snapshot.sums_ns[indices, span].sum()) / 1e9
+        family.add_metric(labels, list(zip(_BOUNDS, cumulative, strict=True)), sum_s)
+
+    def _latency(self) -> Iterator[Metric]:
+        # A summary, not a gauge: only there may a series have the label `quantile`, says promtool.
+        latency = Metric(
+            "tickpath_request_latency_seconds",
+            "From a request's first byte to its reply being sent, over the last 60 s; 0 without samples.",
+            "summary",
+        )
+        samples = GaugeMetricFamily(
+            "tickpath_request_latency_samples", "Requests behind the quantiles of the last 60 s.", labels=("model",)
+        )
+        for (name,), indices in self._by_name.items():
+            counts = self._snapshot.window[indices].sum(axis=0)
+            samples.add_metric((name,), int(counts.sum()))
+            for quantile in QUANTILES:
+                value = quantile_ns(counts, quantile) / 1e9
+                latency.add_sample(latency.name, {"model": name, "quantile": quantile}, value)
+        yield latency
+        yield samples
+
+    def _requests(self) -> Metric:
+        family = CounterMetricFamily(
+            "tickpath_requests_total", "Requests by how they ended.", labels=("model", "version", "code")
+        )
+        refused = self._snapshot.totals[GlobalCell.CODES :]
+        for code, text in _CODES.items():
+            family.add_metric((NO_MODEL, NO_MODEL, text), int(refused[code]))
+        for labels, indices in self._by_version.items():
+            for code, text in _CODES.items():
+                family.add_metric((*labels, text), self._sum(indices, ModelCell.CODES + code))
+        return family
+
+    def _replays(self) -> Metric:
+        family = CounterMetricFamily(
+            "tickpath_graph_replays_total", "Graphs run, by the rows of their bucket.", labels=("model", "bucket")
+        )
+        replays: dict[Labels, int] = {}
+        for index, model in enumerate(self._models):
+            for place, bucket in enumerate(model.buckets):
+                series = (model.name, str(bucket))
+                replays[series] = replays.get(series, 0) + self._sum([index], ModelCell.REPLAYS + place)
+        for labels, count in replays.items():
+            family.add_metric(labels, count)
+        return family
+
+    def _of_model(self, kind: Family, name: str, text: str, cell: ModelCell) -> Metric:
+        family = kind(name, text, labels=("model",))
+        for labels, indices in self._by_name.items():
+            family.add_metric(labels, self._sum(indices, cell))
+        return family
+
+    def _state(self) -> Iterator[Metric]:
+        info = InfoMetricFamily("tickpath_model", "The models served.")
+        for model in self._models:
+            info.add_metric((), _facts(model))
+        ready = GaugeMetricFamily("tickpath_model_ready", "1 while the model answers requests.", labels=("model",))
+        serving = self._snapshot.totals[GlobalCell.STATE] == State.READY
+        for labels in self._by_name:
+            ready.add_metric(labels, int(serving))
+        yield info
+        yield ready
+
+    def _sum(self, indices: list[int], cell: int) -> int:
+        return int(self._cells[indices, cell].sum())
+
+
+class SwitchCollector(Collector):
+    """The context switches of the core."""
+
+    def __init__(self, core: CoreProcess) -> None:
+        self._core = core
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "tickpath_context_switches_total", "Context switches of the core's threads.", labels=("kind",)
+        )
+        for kind, count in zip(KINDS, self._core.context_switches(), strict=True):
+            family.add_metric((kind,), count)
+        yield family
+
+
+class Exposition:
+    """Renders snapshots. One thread."""
+
+    def __init__(self, core: CoreProcess) -> None:
+        self._of_processes = (
+            SwitchCollector(core),
+            # The names that every dashboard knows are the core's; the observer's own cost stands apart.
+            ProcessCollector(pid=lambda: core.pid, registry=None),
+            ProcessCollector(namespace="tickpath_observer", registry=None),
+        )
+
+    def render(self, snapshot: Snapshot, accept: str) -> tuple[str, bytes]:
+        """(content type, body) in the newest format that the Accept header names and the library has."""
+        registry = CollectorRegistry()
+        registry.register(SnapshotCollector(snapshot))
+        for collector in self._of_processes:
+            registry.register(collector)
+        encode, content_type = _encoder(accept)
+        return content_type, encode(registry)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # what the library says to `version=nonsense`
+        return choose_encoder("")
+
+
+def _grouped(
+    models: tuple[ModelDescription, ...], labels: Callable[[ModelDescription], Labels]
+) -> dict[Labels, list[int]]:
+    """Indices of the models by label values: two versions of a model are one series where the version is no label."""
+    groups: dict[Labels, list[int]] = {}
+    for index, model in enumerate(models):
+        groups.setdefault(labels(model), []).append(index)
+    return groups
+
+
+def _facts(model: ModelDescription) -> dict[str, str]:
+    return {
+        "model": model.name,
+        "version": model.version,
+        "engine": model.engine,
+        "precision": model.precision,
+        "sha256": model.sha256,
+        "executor": model.executor,
+    }

@@ -1,0 +1,123 @@
+"""Admission: whether a request may run, decided from what it is and what is going on. Pure: no clock, no sockets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tickpath.wire import Code, Infer, Limits
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """Why a request does not run: the code, and a text that says what was expected, what came and what to do."""
+
+    code: Code
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputRule:
+    """What one input's bytes must be: `row_bytes` for each row, or in all where the tensor has no batch axis."""
+
+    name: str
+    text: str
+    row_bytes: int
+    batched: bool
+    optional: bool
+
+    def bytes_at(self, rows: int) -> int:
+        return self.row_bytes * rows if self.batched else self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """What a request to one model must look like."""
+
+    model: str
+    rows_max: int
+    inputs: tuple[InputRule, ...]
+    # For each number of rows from 0 to rows_max, the bytes of each input.
+    bytes_at: tuple[tuple[int, ...], ...]
+
+
+def model_rules(model: str, rows_max: int, inputs: tuple[InputRule, ...]) -> ModelRules:
+    """The rules of a model, with the table that makes them quick to apply."""
+    bytes_at = (tuple(rule.bytes_at(rows) for rule in inputs) for rows in range(rows_max + 1))
+    return ModelRules(model, rows_max, inputs, tuple(bytes_at))
+
+
+def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal | None:
+    """The refusal of a request that does not fit the model, or None."""
+    rows, inputs = infer.rows, infer.inputs
+    if not 0 < rows <= rules.rows_max:
+        return _bad_rows(infer, rules)
+    expected = rules.bytes_at[rows]
+    if len(inputs) != len(expected):
+        return _bad_count(infer, rules)
+    for index, data in enumerate(inputs):
+        if data is None:
+            if not rules.inputs[index].optional:
+                return _missing(rules.inputs[index], rules)
+        elif len(data) != expected[index]:
+            return _bad_bytes(infer, rules.inputs[index], rules, len(data))
+    if infer.priority >= priority_levels or infer.feed:
+        return _bad_value(infer, rules, priority_levels)
+    return None
+
+
+def refuse_load(
+    request_id: int, in_flight: Mapping[int, object], limits: Limits, queue_room: bool, model: str
+) -> Refusal | None:
+    """The refusal of a request for which there is no room, or None. `in_flight`: what this session waits for, by id."""
+    if request_id in in_flight:
+        return Refusal(
+            Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"
+        )
+    if len(in_flight) >= limits.in_flight_max:
+        return Refusal(
+            Code.OVERLOADED,
+            f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer",
+        )
+    if not queue_room:
+        return Refusal(Code.OVERLOADED, f"the queue of model {model!r} is full: send less, or raise its queue_max")
+    return None
+
+
+def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
+    if infer.rows == 0:
+        return Refusal(
+            Code.BAD_SHAPE,
+            f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer",
+        )
+    return Refusal(
+        Code.BAD_SHAPE,
+        f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: "
+        "split the request, or serve a larger bucket",
+    )
+
+
+def _bad_count(infer: Infer, rules: ModelRules) -> Refusal:
+    names = ", ".join(rule.name for rule in rules.inputs) or "none"
+    return Refusal(
+        Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {len(infer.inputs)} came"
+    )
+
+
+def _missing(rule: InputRule, rules: ModelRules) -> Refusal:
+    return Refusal(Code.BAD_SHAPE, f"input {rule.name!r} of model {rules.model!r} is required ({rule.text}), nil came")
+
+
+def _bad_bytes(infer: Infer, rule: InputRule, rules: ModelRules, came: int) -> Refusal:
+    return Refusal(
+        Code.BAD_SHAPE,
+        f"input {rule.name!r} of model {rules.model!r} is {rule.text}: "
+        f"{rule.bytes_at(infer.rows)} bytes at {infer.rows} rows, {came} came",
+    )
+
+
+def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:
+    if infer.feed:
+        return Refusal(
+            Code.BAD_VALUE, f"feed {infer.feed} is not open: model {rules.model!r} keeps no feeds, send feed 0"
+        )
+    return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {infer.priority} came")

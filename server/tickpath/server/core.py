@@ -1,0 +1,221 @@
+"""The core process, from start to exit: listen, load, warm, serve, drain.
+
+Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address
+is taken.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Set
+from contextlib import ExitStack
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
+from typing import Final
+
+import uvloop
+
+from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
+from tickpath.server.config import ConfigError, ServerConfig
+from tickpath.server.housekeeping import Housekeeping
+from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
+from tickpath.server.model import ServedModel, load_model
+from tickpath.server.observer_process import ObserverProcess
+from tickpath.server.service import Service
+from tickpath.server.session import Session
+from tickpath.server.spin import spin
+from tickpath.server.warmup import warm_network_path
+
+log = logging.getLogger(__name__)
+
+EXIT_OK: Final = 0
+EXIT_FAULT: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_MODEL: Final = 3
+EXIT_ADDRESS: Final = 4
+
+# Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
+# some air.
+DESCRIPTORS_RESERVED: Final = 40
+# After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
+GOODBYE_S: Final = 0.1
+
+
+def run(config: ServerConfig, json_lines: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError before anything is served.
+
+    With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return uvloop.run(_Core(config, json_lines).serve())
+    except AddressError as error:
+        log.error("%s", error)
+        return EXIT_ADDRESS
+
+
+class _Core:
+    """One life of the process."""
+
+    def __init__(self, config: ServerConfig, json_lines: bool) -> None:
+        self._config = config
+        self._json_lines = json_lines
+
+    async def serve(self) -> int:
+        config = self._config
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        with ExitStack() as stack:
+            listeners = self._listen(stack)
+            records = RecordWriter()
+            stack.callback(records.close)
+            observer = self._start_observer(loop, records, stack)
+            thread_cpus = _pin(config.cpu)
+            models = self._load(loop, thread_cpus, stack)
+            records.describe(CoreDescription(os.getpid(), tuple(model.description for model in models)))
+            service = Service(config, models, records, loop, _sessions_max(config))
+            await warm_network_path(service)
+            if observer is not None:
+                await observer.ready()
+            housekeeping = Housekeeping(loop, records)
+            housekeeping.start()
+            stack.callback(housekeeping.stop)
+            if config.spin:
+                spin(loop)
+            servers = [await _accept(loop, service, listener) for listener in listeners]
+            records.set_cell(GlobalCell.STATE, State.READY)
+            self._announce(service, [address_of(listener) for listener in listeners], observer)
+            await stop.wait()
+            await self._drain(service, servers)
+        log.info("stopped")
+        return EXIT_OK
+
+    def _listen(self, stack: ExitStack) -> list[socket.socket]:
+        """Bind before anything slow, so that a taken address is known at once; clients that come early wait in the
+        backlog."""
+        config = self._config
+        listeners = []
+        if config.port is not None:
+            listeners.append(stack.enter_context(listen_tcp(config.host, config.port)))
+        if config.uds is not None:
+            path = Path(config.uds)
+            listeners.append(stack.enter_context(listen_unix(path)))
+            stack.callback(path.unlink, missing_ok=True)
+        return listeners
+
+    def _start_observer(
+        self, loop: asyncio.AbstractEventLoop, records: RecordWriter, stack: ExitStack
+    ) -> ObserverProcess | None:
+        config = self._config
+        if config.observer_port is None:
+            return None
+        observer = ObserverProcess(loop, records.fd, config.observer_host, config.observer_port, config.cpu)
+        stack.callback(observer.stop)
+        observer.start()
+        return observer
+
+    def _load(
+        self, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None, stack: ExitStack
+    ) -> tuple[ServedModel, ...]:
+        models = []
+        for handle, model_config in enumerate(self._config.models):
+            model = load_model(model_config, handle, loop, thread_cpus)
+            stack.callback(model.engine.close)
+            stack.callback(model.executor.close)
+            models.append(model)
+            log.info(
+                "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
+                model.info.name,
+                model.description.engine,
+                ",".join(map(str, model.info.buckets)),
+                model.compute_ns / 1e3,
+                "inline on the loop" if model.executor.kind == "inline" else "on its own thread",
+                "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
+            )
+        return tuple(models)
+
+    def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
+        seconds = _age_s()
+        url = observer.url if observer is not None else None
+        log.info(
+            "ready after %.2f s on %s%s", seconds, " and ".join(addresses), f"; metrics at {url}/metrics" if url else ""
+        )
+        tcp = next((address for address in addresses if not address.startswith("unix:")), None)
+        uds = next((address for address in addresses if address.startswith("unix:")), None)
+        if self._json_lines:
+            ready = {
+                "event": "ready",
+                "address": tcp,
+                "uds": uds,
+                "observer": url,
+                "pid": os.getpid(),
+                "seconds": round(seconds, 3),
+            }
+            sys.stdout.write(json.dumps(ready) + "\n")
+            sys.stdout.flush()
+
+    async def _drain(self, service: Service, servers: list[asyncio.AbstractServer]) -> None:
+        """Accept nobody, take nothing new, answer what is in flight, in bounded time."""
+        log.info("draining: %d sessions", len(service.sessions))
+        end_s = monotonic() + self._config.drain_s
+        for server in servers:
+            server.close()
+        service.draining = True
+        service.records.set_cell(GlobalCell.STATE, State.DRAINING)
+        for session in tuple(service.sessions):
+            session.say_goodbye()
+        await asyncio.sleep(GOODBYE_S)
+        while any(not session.idle for session in service.sessions) and monotonic() < end_s:
+            await asyncio.sleep(0.005)
+        for session in tuple(service.sessions):
+            session.close()
+        while service.sessions and monotonic() < end_s + GOODBYE_S:
+            await asyncio.sleep(0.005)
+
+
+def _age_s() -> float:
+    """Seconds since this process began, its imports included."""
+    # Field 22 of stat, counted behind the command's closing parenthesis, which may hold anything.
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
+    if listener.family == socket.AF_UNIX:
+        return await loop.create_unix_server(lambda: Session(service), sock=listener)
+    return await loop.create_server(lambda: Session(service), sock=listener)
+
+
+def _pin(cpu: int | None) -> Set[int] | None:
+    """Put the loop's thread on `cpu`. Returns the other processors, for threads that must not compete with it; None:
+    anywhere."""
+    if cpu is None:
+        return None
+    allowed = os.sched_getaffinity(0)
+    if cpu not in allowed:
+        raise ConfigError(f"--cpu {cpu}: this process may use {sorted(allowed)}")
+    os.sched_setaffinity(0, {cpu})
+    return allowed - {cpu} or None
+
+
+def _sessions_max(config: ServerConfig) -> int:
+    """As many sessions as configured, or as the descriptor limit holds: refusing politely needs a descriptor to do it
+    with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    room = max(1, hard - DESCRIPTORS_RESERVED)
+    if room < config.sessions_max:
+        log.warning(
+            "sessions_max lowered from %d to %d: the limit of open files is %d (ulimit -n)",
+            config.sessions_max,
+            room,
+            hard,
+        )
+    return min(config.sessions_max, room)

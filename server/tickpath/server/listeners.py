@@ -1,0 +1,70 @@
+"""Where clients connect: TCP and Unix sockets, opened before anything slow is done, so that a taken address fails at
+once."""
+
+import socket
+import stat
+from pathlib import Path
+
+# Connections that may wait to be accepted while the loop computes: a whole desk reconnecting at the same moment.
+BACKLOG = 1024
+
+
+class AddressError(Exception):
+    """The address can't be listened on. The text names it and says what to do."""
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A listening socket on host:port (0: a free port). Restarts at once after a stop, never shares a port. Raises
+    AddressError."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise AddressError(
+            f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def listen_unix(path: Path) -> socket.socket:
+    """A listening Unix socket. One left behind by a server that is gone is replaced; anything else there is an error.
+    Raises AddressError."""
+    if _is_left_behind(path):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise AddressError(f"can't listen on {path}: {reason}. Stop what uses it, or give another --uds") from None
+    listener.setblocking(False)
+    return listener
+
+
+def _is_left_behind(path: Path) -> bool:
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return False
+    except OSError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def address_of(listener: socket.socket) -> str:
+    """`host:port`, `[host]:port` for IPv6, or `unix:/path`: what a client is given to connect to."""
+    name = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,103 @@
+"""A model in service: loaded, captured, warm, and run by an executor."""
+
+import asyncio
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import monotonic_ns
+from typing import Final
+
+from tickpath.engines import Engine, ModelRefusedError, TensorSpec
+from tickpath.engines.load import load
+from tickpath.graphs import BucketError, Slot, resolve_buckets
+from tickpath.observe.records import BUCKETS_MAX, ModelDescription
+from tickpath.server.admission import InputRule, ModelRules, model_rules
+from tickpath.server.config import ModelConfig
+from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.lane import Lane
+from tickpath.wire import ModelInfo, TensorInfo
+
+# Enough for the runtime's lazy allocations (two runs) and for a median that one interrupted replay does not move.
+WARM_REPLAYS_MIN: Final = 8
+# And as many more as fit in this time, for branch predictors and caches; ten models must still be ready in two seconds.
+WARM_NS_PER_BUCKET: Final = 20_000_000
+WARM_REPLAYS_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What sessions need of one model. `handle` is its place in the server's list and in the records."""
+
+    handle: int
+    info: ModelInfo
+    rules: ModelRules
+    executor: Executor
+    description: ModelDescription
+    engine: Engine
+    compute_ns: int  # median replay of the largest bucket while warming up
+    locked: bool  # whether its buffers are locked in memory
+
+
+def load_model(
+    config: ModelConfig, handle: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+) -> ServedModel:
+    """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
+    engine = load(Path(config.path), config.shapes)
+    spec = engine.spec
+    buckets = _buckets(config, engine)
+    lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
+    compute_ns = [_warm(slot) for slot in lane.slots][-1]
+    kind = pick_kind(config.executor, compute_ns)
+    name = config.served_name
+    executor: Executor = (
+        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
+    )
+    inputs, outputs = map(_tensor_info, spec.inputs), map(_tensor_info, spec.outputs)
+    return ServedModel(
+        handle=handle,
+        info=ModelInfo(name, config.version, handle, tuple(inputs), tuple(outputs), buckets),
+        rules=model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
+        executor=executor,
+        description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
+        engine=engine,
+        compute_ns=int(median(compute_ns)),
+        locked=all(slot.locked for slot in lane.slots),
+    )
+
+
+def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
+    try:
+        buckets = resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
+    except BucketError as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
+    if len(buckets) > BUCKETS_MAX:
+        raise ModelRefusedError(f"{config.path}: {len(buckets)} buckets, {BUCKETS_MAX} is the most one model may have")
+    return buckets
+
+
+def _warm(slot: Slot) -> list[int]:
+    """Replay until it costs what it will cost. Returns each replay's time in ns, the first few left out."""
+    times_ns: list[int] = []
+    end_ns = monotonic_ns() + WARM_NS_PER_BUCKET
+    while len(times_ns) < WARM_REPLAYS_MIN or (monotonic_ns() < end_ns and len(times_ns) < WARM_REPLAYS_MAX):
+        start_ns = monotonic_ns()
+        slot.replay()
+        times_ns.append(monotonic_ns() - start_ns)
+    return times_ns[WARM_REPLAYS_MIN // 2 :]
+
+
+def _tensor_info(spec: TensorSpec) -> TensorInfo:
+    axis = -1 if spec.batch_axis is None else spec.batch_axis
+    return TensorInfo(spec.name, spec.dtype.name, spec.shape, axis, spec.optional)
+
+
+def _input_rule(spec: TensorSpec) -> InputRule:
+    return InputRule(spec.name, spec.describe(), spec.row_bytes, spec.batch_axis is not None, spec.optional)
+
+
+def request_bytes_max(model: ServedModel) -> int:
+    """The body of the largest request that the model can take: its tensors, and no more than 128 bytes around them
+    and 5 each."""
+    tensors = sum(rule.row_bytes * (model.rules.rows_max if rule.batched else 1) + 5 for rule in model.rules.inputs)
+    return tensors + 128

@@ -1,0 +1,104 @@
+"""The observer beside the core: started with it, restarted if it dies, gone when it goes. The core never waits for it
+while serving."""
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import IO, Final
+
+from tickpath.server.listeners import AddressError
+
+log = logging.getLogger(__name__)
+
+RESTART_S: Final = 1.0
+# Importing and binding take about half a second on a slow machine.
+START_S_MAX: Final = 10.0
+# Its exit code when it can't have its port (see tickpath.observe.__main__).
+EXIT_ADDRESS: Final = 4
+
+
+class ObserverProcess:
+    """Runs `python -m tickpath.observe` on the records behind `records_fd`."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, records_fd: int, host: str, port: int, not_cpu: int | None
+    ) -> None:
+        self._loop = loop
+        self._records_fd = records_fd
+        self._host = host
+        self._port = port
+        self._not_cpu = not_cpu
+        self._process: subprocess.Popen[str] | None = None
+        self._pidfd = -1
+        self._stopping = False
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it; it imports and binds while the core goes on."""
+        command = [sys.executable, "-m", "tickpath.observe", "--records-fd", str(self._records_fd)]
+        command += ["--host", self._host, "--port", str(self._port)]
+        if self._not_cpu is not None:
+            command += ["--not-cpu", str(self._not_cpu)]
+        # A process group of its own: Ctrl-C in a terminal is for the core, which then ends it.
+        self._process = subprocess.Popen(
+            command, pass_fds=(self._records_fd,), stdout=subprocess.PIPE, text=True, process_group=0
+        )
+
+    async def ready(self) -> None:
+        """Wait until it serves, and keep watch from then on. Raises AddressError when it can't have its port."""
+        assert self._process is not None
+        line = await asyncio.wait_for(self._loop.run_in_executor(None, _first_line, self._process.stdout), START_S_MAX)
+        if not line:
+            code = self._process.wait()
+            if code == EXIT_ADDRESS:
+                raise AddressError(
+                    f"the observer can't listen on {self._host}:{self._port}: give another --observer-port"
+                )
+            raise RuntimeError(f"the observer ended with exit code {code} before it served")
+        self.url = json.loads(line)["observer"]
+        # A restart takes the same port again, also where the first one was chosen freely.
+        self._port = int(self.url.rpartition(":")[2])
+        self._watch()
+
+    def _watch(self) -> None:
+        assert self._process is not None
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._ended)
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        self._unwatch()
+        code = self._process.wait()
+        if not self._stopping:
+            log.warning("the observer ended with exit code %d; starting it again", code)
+            self._loop.call_later(RESTART_S, self._restart)
+
+    def _restart(self) -> None:
+        if not self._stopping:
+            self.start()
+            self._watch()
+
+    def _unwatch(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def stop(self) -> None:
+        """End it and wait for it: at most a moment, since it holds nothing worth saving."""
+        self._stopping = True
+        self._unwatch()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _first_line(stream: IO[str] | None) -> str:
+    return stream.readline() if stream is not None else ""

@@ -1,0 +1,59 @@
+"""What all sessions of a core share: the models, the limits, the records, and who is connected."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from tickpath.observe.records import GlobalCell, RecordWriter
+from tickpath.server.config import ServerConfig
+from tickpath.server.model import ServedModel, request_bytes_max
+from tickpath.wire import Limits, ModelInfo
+
+if TYPE_CHECKING:
+    from tickpath.server.session import Session
+
+# Hello and what clients may add to it later, whatever the models.
+FRAME_BYTES_FLOOR: Final = 4096
+DISCARD_BYTES: Final = 64 * 1024
+
+
+class Service:
+    """Read by sessions, written only on the loop's thread. `draining`: nothing new is taken any more."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        models: tuple[ServedModel, ...],
+        records: RecordWriter,
+        loop: asyncio.AbstractEventLoop,
+        sessions_max: int,
+    ) -> None:
+        self.config = config
+        self.models = models
+        self.records = records
+        self.loop = loop
+        # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
+        frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
+        self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
+        self.sessions: set[Session] = set()
+        self.draining = False
+        # Where the bytes of a refused client go: written by all such sessions, read by none.
+        self.discard = memoryview(bytearray(DISCARD_BYTES))
+
+    @property
+    def model_infos(self) -> tuple[ModelInfo, ...]:
+        return tuple(model.info for model in self.models)
+
+    def opened(self, session: "Session") -> bool:
+        """Note a new session. False: there are too many, and it must be refused."""
+        if len(self.sessions) >= self.limits.sessions_max:
+            self.records.add(GlobalCell.SESSIONS_REFUSED)
+            return False
+        self.sessions.add(session)
+        self.records.add(GlobalCell.SESSIONS_OPENED)
+        self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))
+        return True
+
+    def closed(self, session: "Session") -> None:
+        """Forget a session; one that was refused was never known."""
+        self.sessions.discard(session)
+        self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))

@@ -1,0 +1,66 @@
+"""Tiny ONNX models, made where a test needs them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+Dims = Sequence[int | str | None] | None
+
+
+def value(name: str, dtype: npt.DTypeLike, dims: Dims) -> onnx.ValueInfoProto:
+    """An input or output: a size, a symbolic name or None for each dimension; None in their place for no rank."""
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims)
+
+
+def constant(name: str, array: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(array, dtype), name)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(list(nodes), "test", list(inputs), list(outputs), list(constants))
+    return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def one_node(operator: str, dtype: npt.DTypeLike, dims: Dims, out: npt.DTypeLike | None = None) -> onnx.ModelProto:
+    """`y = operator(x)`, element by element."""
+    node = helper.make_node(operator, ["x"], ["y"])
+    return model([node], [value("x", dtype, dims)], [value("y", out or dtype, dims)])
+
+
+def gru(hidden: int = 5, features: int = 3, steps: int = 4) -> onnx.ModelProto:
+    """A GRU whose batch axis differs from input to input: data [N,steps,features], state [1,N,hidden]."""
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Transpose", ["data"], ["steps_first"], perm=[1, 0, 2]),
+        helper.make_node("GRU", ["steps_first", "W", "R", "", "", "state"], ["all", "state_out"], hidden_size=hidden),
+        helper.make_node("Squeeze", ["all", "one"], ["squeezed"]),
+        helper.make_node("Transpose", ["squeezed"], ["predictions"], perm=[1, 0, 2]),
+    ]
+    return model(
+        nodes,
+        [value("data", np.float32, ["batch", steps, features]), value("state", np.float32, [1, "batch", hidden])],
+        [
+            value("predictions", np.float32, ["batch", steps, hidden]),
+            value("state_out", np.float32, [1, "batch", hidden]),
+        ],
+        [
+            constant("W", random.standard_normal((1, 3 * hidden, features))),
+            constant("R", random.standard_normal((1, 3 * hidden, hidden))),
+            constant("one", [1], np.int64),
+        ],
+    )
+
+
+def save(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
