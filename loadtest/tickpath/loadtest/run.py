@@ -54,7 +54,8 @@ class Run:
     @property
     def answered(self) -> npt.NDArray[np.void]:
         """Rows with a prediction."""
-        return self.rows[self.rows["code"] == OK]
+        rows: npt.NDArray[np.void] = self.rows[self.rows["code"] == OK]
+        return rows
 
     def latency_ns(self) -> NANOSECONDS:
         """From the intended send time to the answer: what a user of the schedule waits."""
