@@ -29,7 +29,6 @@ from tickpath.server.model import ServedModel, load_model, request_bytes_max
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.service import Service
 from tickpath.server.session import Session
-from tickpath.server.spin import spin
 from tickpath.server.warmup import warm_network_path
 
 log = logging.getLogger(__name__)
@@ -88,8 +87,7 @@ class _Core:
             housekeeping = Housekeeping(loop, records)
             housekeeping.start()
             stack.callback(housekeeping.stop)
-            if config.spin:
-                spin(loop)
+            service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
