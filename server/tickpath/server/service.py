@@ -35,6 +35,7 @@ class Service:
         records: RecordWriter,
         loop: asyncio.AbstractEventLoop,
         sessions_max: int,
+        polling: Polling,
     ) -> None:
         self.config = config
         self.models = models
@@ -43,7 +44,7 @@ class Service:
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
-        self.polling = Polling(loop, None if config.spin else config.poll_us * 1000)
+        self.polling = polling
         self.sessions: set[Connected] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
