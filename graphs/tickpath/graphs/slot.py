@@ -93,7 +93,7 @@ class Slot:
         """The name of the first input that holds what its dtype should not: a NaN, an infinity, a bool that is
         neither 0 nor 1."""
         for name, check in self._checks:
-            if check() != 0:
+            if check():
                 return name
         return None
 
@@ -115,8 +115,8 @@ def _raw(default: Array | None) -> bytes:
 
 
 def _value_check(tensor: _Tensor) -> tuple[str, Callable[[], object]] | None:
-    """What tells whether every element of an input may be computed with: a call that then returns 0. None where all
-    bit patterns may.
+    """What tells whether every element of an input may be computed with: a call whose answer is then false. None
+    where all bit patterns may.
 
     Floats: x * 0 is NaN for a NaN or an infinity and 0 for all else, so one dot product with zeros finds them in one
     pass without a temporary: 0.4 µs for 64 float32 where `isfinite().all()` takes 1.3. (`vdot`, not `dot`: the latter

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from tickpath.observe.records import GlobalCell, RecordWriter
 from tickpath.server.config import ServerConfig
 from tickpath.server.model import ServedModel, request_bytes_max
+from tickpath.server.polling import Polling
 from tickpath.wire import Limits, ModelInfo
 
 # Hello and what clients may add to it later, whatever the models.
@@ -34,6 +35,7 @@ class Service:
         records: RecordWriter,
         loop: asyncio.AbstractEventLoop,
         sessions_max: int,
+        polling: Polling,
     ) -> None:
         self.config = config
         self.models = models
@@ -42,6 +44,7 @@ class Service:
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         frame_bytes_max = max([FRAME_BYTES_FLOOR, *(request_bytes_max(model.rules) for model in models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
+        self.polling = polling
         self.sessions: set[Connected] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.

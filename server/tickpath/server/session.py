@@ -103,6 +103,7 @@ class Session(asyncio.BufferedProtocol):
             return
         self._decoder.received(nbytes)
         self._serve_frames(received_ns)
+        self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""

@@ -29,7 +29,7 @@ async def warm_network_path(service: Service) -> None:
     records = RecordWriter()
     # The operator's time limits are for clients: a cold frame may take longer than they allow.
     config = msgspec.structs.replace(service.config, hello_s=SECONDS_MAX, frame_s=SECONDS_MAX)
-    own = Service(config, service.models, records, loop, service.limits.sessions_max)
+    own = Service(config, service.models, records, loop, service.limits.sessions_max, service.polling)
     near, far = await _tcp_pair(loop)
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)
