@@ -38,6 +38,19 @@ def observers(port: int) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """The process ids of the children of this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:  # it has ended
+            continue
+        if int(parent) == pid:
+            found.append(int(folder.name))
+    return found
+
+
 def wait_until_ended(pid: int) -> None:
     """Returns when the process, which need not be our child, is no more."""
     try:
