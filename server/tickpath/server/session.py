@@ -27,6 +27,7 @@ from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_ha
 from tickpath.server.executor import Outcome
 from tickpath.server.lane import Answer
 from tickpath.server.model import ServedModel
+from tickpath.server.reader_watch import ReaderWatch
 from tickpath.server.service import Service
 from tickpath.wire import (
     PROTOCOL_VERSION,
@@ -73,26 +74,27 @@ class Session(asyncio.BufferedProtocol):
         self._writable = True
         self._last_words: Failure | None = None
         self._timer: asyncio.TimerHandle | None = None  # Hello, then the frame's deadline, then lingering
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._unsent_bytes = 0  # while the stall timer runs: what more than this would be no progress
+        self._watch: ReaderWatch  # from connection_made on
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._in_flight: dict[int, ServedModel] = {}
 
     # -- the transport's side --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        config, loop = self._service.config, self._service.loop
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._service.config.write_bytes_max)
+        self._transport.set_write_buffer_limits(high=config.write_bytes_max)
+        self._watch = ReaderWatch(loop, self._transport, config.write_stall_s, self._stalled)
         if not self._service.opened(self):
             self._turn_away()
             return
-        self._set_timer(self._service.config.hello_s, self._hello_late)
+        self._set_timer(config.hello_s, self._hello_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
         self._stop_timer()
-        self._stop_stall_timer()
+        self._watch.stop()
         for request_id, model in list(self._in_flight.items()):
             if model.executor.take_back(self, request_id):
                 self._ended(request_id, model)
@@ -127,14 +129,14 @@ class Session(asyncio.BufferedProtocol):
         self._stop_timer()
         if self._transport is not None:
             self._transport.pause_reading()
-        self._watch_unsent()
+        self._watch.start()
 
     def resume_writing(self) -> None:
         self._writable = True
         if self._transport is None:
             return
         if not self._closing:
-            self._stop_stall_timer()
+            self._watch.stop()
             self._serve_frames(monotonic_ns())
         if self._writable and not self._done_reading:
             self._transport.resume_reading()
@@ -211,7 +213,7 @@ class Session(asyncio.BufferedProtocol):
             self._records.refused(model.handle, Code.CANCELLED)
         else:
             if not self._writable:
-                self._unsent_bytes += len(outcome.frame)
+                self._watch.wrote(len(outcome.frame))
             self._transport.write(outcome.frame)
             sent_ns = monotonic_ns()
             self._records.answered(
@@ -319,8 +321,8 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._deaf = self._closing = True
             self._transport.write_eof()
-        self._stop_stall_timer()
-        self._watch_unsent()
+        self._watch.start()
+        self._set_timer(LINGER_S, self._lingered)
 
     def _ended(self, request_id: int, model: ServedModel) -> None:
         del self._in_flight[request_id]
@@ -330,7 +332,7 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None and not self._closing:
             frame = self._encoder.frame(message)
             if not self._writable:
-                self._unsent_bytes += len(frame)
+                self._watch.wrote(len(frame))
             self._transport.write(frame)
 
     def close(self) -> None:
@@ -355,26 +357,11 @@ class Session(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _stop_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
-    def _watch_unsent(self) -> None:
-        """Look again after a while whether the client has taken any of what waits for it."""
-        if self._transport is None:
-            return
-        self._unsent_bytes = self._transport.get_write_buffer_size()
-        if self._unsent_bytes:
-            self._stall_timer = self._service.loop.call_later(self._service.config.write_stall_s, self._check_unsent)
-        else:  # all is sent, so this is the end
-            self._set_timer(LINGER_S, self._abort)
-
-    def _check_unsent(self) -> None:
-        if self._transport is not None and self._transport.get_write_buffer_size() < self._unsent_bytes:
-            self._watch_unsent()
+    def _lingered(self) -> None:
+        if self._watch.unsent_bytes():
+            self._set_timer(LINGER_S, self._lingered)
         else:
-            self._stalled()
+            self._abort()
 
     def _hello_late(self) -> None:
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
