@@ -44,7 +44,7 @@ class Service:
         self.records = records
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
-        frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
+        frame_bytes_max = max([FRAME_BYTES_FLOOR, *(request_bytes_max(model.rules) for model in models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
         self.polling = polling
         self.sessions: set[Connected] = set()
