@@ -23,7 +23,7 @@ import uvloop
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
-from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
+from tickpath.server.listeners import BACKLOG, AddressError, address_of, listen_tcp, listen_unix
 from tickpath.server.model import ServedModel, load_model
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
@@ -204,8 +204,8 @@ def _age_s() -> float:
 
 async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
     if listener.family == socket.AF_UNIX:
-        return await loop.create_unix_server(lambda: Session(service), sock=listener)
-    return await loop.create_server(lambda: Session(service), sock=listener)
+        return await loop.create_unix_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
+    return await loop.create_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
 
 
 def _pin(cpu: int | None) -> Set[int] | None:

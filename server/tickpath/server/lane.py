@@ -9,7 +9,7 @@ import msgspec
 
 from tickpath.engines import Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
-from tickpath.server.admission import Refusal
+from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.wire import Code, FrameEncoder, Infer, Result
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ class Lane:
         self, infer: Infer, inputs: Sequence[memoryview | bytes | None], first_byte_ns: int, received_ns: int
     ) -> Answer | Refusal:
         """Schedule, copy in, replay, copy out: the way of every request. `inputs` stand for `infer.inputs`, whose
-        bytes may be gone. Never raises: a failure, of the engine or ours, is this request's refusal, and the lane
-        goes on."""
+        bytes may be gone. Never raises, since a lane must go on: a failure of the engine, and a fault of ours, is this
+        request's refusal."""
         started_ns = monotonic_ns()
         if infer.budget_ns and started_ns - received_ns >= infer.budget_ns:
             return _too_late(infer.budget_ns, started_ns - received_ns)
-        bucket_index = self._bucket_index[infer.rows]
-        slot = self.slots[bucket_index]
         try:
+            bucket_index = self._bucket_index[infer.rows]
+            slot = self.slots[bucket_index]
             slot.fill(infer.rows, inputs)
             if self._refuse_bad_values and (name := slot.bad_value()) is not None:
                 return _bad_value(name)
@@ -59,12 +59,12 @@ class Lane:
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
             frame = self._encoder.frame(Result(infer.id, self._version, outputs, stamps))
-            return Answer(frame, bucket_index, slot.bucket, stamps)
         except EngineFailedError as error:
             return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
         except Exception:
-            log.exception("a request was not answered, by a fault of the server")
-            return Refusal(Code.INTERNAL, "a fault of the server: its log says more; report it")
+            log.exception("a fault of the server refused a request")
+            return Refusal(Code.INTERNAL, OUR_FAULT)
+        return Answer(frame, bucket_index, slot.bucket, stamps)
 
 
 def _too_late(budget_ns: int, waited_ns: int) -> Refusal:
