@@ -9,26 +9,20 @@ from termios import TIOCOUTQ
 
 class ReaderWatch:
     """Looks at a transport every `stall_s` from `start` to `stop`, and calls `stalled` once the client has taken
-    nothing in between."""
+    nothing in between. It keeps `stalled` only so long: the session that it belongs to is then in no cycle, and goes
+    with its buffers as the connection does, not at some later collection."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        transport: asyncio.Transport,
-        stall_s: float,
-        stalled: Callable[[], None],
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, stall_s: float) -> None:
         self._loop = loop
         self._transport = transport
         self._stall_s = stall_s
-        self._stalled = stalled
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0  # when it last looked, and what was written since
 
-    def start(self) -> None:
+    def start(self, stalled: Callable[[], None]) -> None:
         self.stop()
         self._unsent_bytes = self.unsent_bytes()
-        self._timer = self._loop.call_later(self._stall_s, self._look)
+        self._timer = self._loop.call_later(self._stall_s, self._look, stalled)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -46,8 +40,8 @@ class ReaderWatch:
         in_kernel = int.from_bytes(ioctl(fd, TIOCOUTQ, bytes(4)), sys.byteorder)
         return self._transport.get_write_buffer_size() + in_kernel
 
-    def _look(self) -> None:
+    def _look(self, stalled: Callable[[], None]) -> None:
         if 0 < self._unsent_bytes <= self.unsent_bytes():
-            self._stalled()
+            stalled()
         else:
-            self.start()
+            self.start(stalled)

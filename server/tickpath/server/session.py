@@ -84,7 +84,7 @@ class Session(asyncio.BufferedProtocol):
         config, loop = self._service.config, self._service.loop
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=config.write_bytes_max)
-        self._watch = ReaderWatch(loop, self._transport, config.write_stall_s, self._stalled)
+        self._watch = ReaderWatch(loop, self._transport, config.write_stall_s)
         if not self._service.opened(self):
             self._turn_away()
             return
@@ -130,7 +130,7 @@ class Session(asyncio.BufferedProtocol):
         self._stop_timer()
         if self._transport is not None:
             self._transport.pause_reading()
-        self._watch.start()
+        self._watch.start(self._stalled)
 
     def resume_writing(self) -> None:
         self._writable = True
@@ -322,7 +322,7 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._deaf = self._closing = True
             self._transport.write_eof()
-        self._watch.start()
+        self._watch.start(self._stalled)
         self._set_timer(LINGER_S, self._lingered)
 
     def _ended(self, request_id: int, model: ServedModel) -> None:
