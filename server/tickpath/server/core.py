@@ -147,8 +147,8 @@ class _Core:
         largest, limit = request_bytes_max(model), self._config.frame_bytes_max
         if largest > limit:
             raise ModelRefusedError(
-                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max allows "
-                f"{limit}: give smaller buckets, or raise it"
+                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max "
+                f"allows {limit}: give smaller buckets, or raise it"
             )
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
