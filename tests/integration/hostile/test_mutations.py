@@ -28,7 +28,6 @@ from tickpath.wire import (
     FrameEncoder,
     Goodbye,
     Hello,
-    Infer,
     Models,
     Ping,
     RemoteProtocolError,
@@ -49,10 +48,10 @@ CONVERSATIONS: Final[list[list[ClientMessage]]] = [
         echo(1, inputs=[None]),
         echo(2, rows=0),
         echo(3, handle=77),
-        Infer(4, Model.TWO, 1, [bytes(48), bytes(20)]),
+        echo(4, handle=Model.TWO, inputs=[bytes(48), bytes(20)]),
     ],
     [HELLO, slow(1), slow(2), slow(3), Goodbye("mutant"), Cancel(3)],
-    [HELLO, Infer(1, Model.BOOLS, 1, [b"\1\0\1\0"]), Ping(2), HELLO, Ping(3)],
+    [HELLO, echo(1, handle=Model.BOOLS, inputs=[b"\1\0\1\0"]), Ping(2), HELLO, Ping(3)],
     [Ping(1), HELLO],
 ]
 
