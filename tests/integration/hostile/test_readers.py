@@ -27,12 +27,15 @@ RSS_BYTES_MAX = 16 * 1024 * 1024
 
 
 class SlowSocket(socket.socket):
-    """Takes a pause before each read, which brings 64 KiB at the most."""
+    """Takes a pause before each read, which brings 64 KiB at the most; until `slow_s` of pauses are over."""
 
     pause_s = 0.07
+    slow_s = 2.5  # longer than `write_stall_s` and `frame_s` together
 
     def recv_into(self, buffer: Any, *_: Any) -> int:
-        time.sleep(self.pause_s)
+        if self.slow_s > 0:
+            time.sleep(self.pause_s)
+            self.slow_s -= self.pause_s
         return super().recv_into(buffer, min(64 * 1024, len(buffer)))
 
 
