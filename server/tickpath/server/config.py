@@ -79,7 +79,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hello_s: Seconds = 5.0
     # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
     write_bytes_max: Positive = 1024 * 1024
-    # How long such a client may stay so before it is dropped.
+    # How long such a client may take nothing at all before it is dropped.
     write_stall_s: Seconds = 5.0
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0

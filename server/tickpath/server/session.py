@@ -95,6 +95,8 @@ class Session(asyncio.BufferedProtocol):
         self._closing = True
         self._stop_timer()
         self._watch.stop()
+        # It knows this session: with the collector off, a cycle would keep both, and the receive buffer.
+        del self._watch
         for request_id, model in list(self._in_flight.items()):
             if model.executor.take_back(self, request_id):
                 self._ended(request_id, model)
@@ -313,7 +315,7 @@ class Session(asyncio.BufferedProtocol):
         self._end_with(Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later")
 
     def _end_when_done(self) -> None:
-        if self._in_flight or self._closing or self._transport is None:
+        if not self._leaving or self._in_flight or self._closing or self._transport is None:
             return
         if self._last_words is not None:
             self._write(self._last_words)

@@ -7,7 +7,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -73,7 +74,7 @@ def _slow() -> Any:
     size = 1024
     names = [f"h{i}" for i in range(17)]
     nodes = [helper.make_node("Identity", ["x"], ["echo"]), helper.make_node("MatMul", ["x", "widen"], [names[0]])]
-    nodes += [helper.make_node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes += [helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(names)]
     nodes.append(helper.make_node("ReduceMax", [names[-1], "axis"], ["slow"]))
     random = np.random.default_rng(0)
     return model(
@@ -135,6 +136,13 @@ def expect_end(peer: Peer, code: Code) -> str:
     return message
 
 
+@contextmanager
+def crowd(server: RunningServer, count: int) -> Iterator[list[Peer]]:
+    """So many connections that say nothing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Peer(server.connect())) for _ in range(count)]
+
+
 def connect_unix(server: RunningServer) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(WAIT_S_MAX)
@@ -186,6 +194,11 @@ class Neighbour:
         except BaseException as error:
             self._error = error
 
+    def pause(self) -> None:
+        """Ask no more, unless by `ask`."""
+        self._stop.set()
+        self._thread.join()
+
     def __enter__(self) -> Self:
         for peer in self._peers:
             peer.greet()
@@ -195,8 +208,7 @@ class Neighbour:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self.pause()
         try:
             if self._error is not None:
                 raise self._error

@@ -115,6 +115,18 @@ def test_cancel_after_goodbye(usual: RunningServer) -> None:
         assert peer.receive() is None
 
 
+def test_a_session_goes_on_after_cancel(usual: RunningServer) -> None:
+    """Whether it came before the request started or too late, nothing else is affected."""
+    with usual.peer() as other, usual.peer() as peer:
+        other.send(*map(slow, range(1, 11)))
+        peer.send(slow(1), Cancel(1), echo(2))
+        expect_failure(peer, 1, Code.CANCELLED)
+        expect_answers(peer, echo(2))
+        peer.send(slow(1))
+        expect_answers(peer, slow(1))
+        expect_answers(other, *map(slow, range(1, 11)))
+
+
 def test_the_last_answer_is_taken_back_after_goodbye(usual: RunningServer) -> None:
     """Behind another session's requests, so that it has not started."""
     with usual.peer() as other, usual.peer() as peer:

@@ -128,8 +128,8 @@ RECURRENT = [(Model.GRU, [100 * 40]), (Model.LSTM_A, [50 * 100]), (Model.TWO, [1
 def test_zero_rows_never_reach_a_recurrent_model(usual: RunningServer, handle: Model, counts: list[int]) -> None:
     if handle is Model.GONNX and inputs_root() is None:
         pytest.skip("gonnx/gru.onnx is one of the real models, and TICKPATH_INPUTS names no folder of them")
-    row = [memoryview(floats(0, count)) for count in counts]
-    empty = [memoryview(b"") for _ in counts]
+    row: list[memoryview | None] = [memoryview(floats(0, count)) for count in counts]
+    empty: list[memoryview | None] = [memoryview(b"") for _ in counts]
     with usual.peer() as peer:
         peer.send(Infer(1, handle, 0, empty), Infer(2, handle, 0, row), Infer(3, handle, 1, empty))
         for request_id in (1, 2, 3):
