@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
@@ -42,7 +42,6 @@ EXIT_ADDRESS: Final = 4
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
 # some air.
 DESCRIPTORS_RESERVED: Final = 40
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
 
@@ -74,8 +73,7 @@ class _Core:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, stop.set)
+        _on_stop_signals(lambda *_: stop.set())
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
@@ -100,8 +98,7 @@ class _Core:
             listening.close()
             await self._drain(service, servers)
         log.info("stopped")
-        # The loop's handlers end with it, and the process a moment later: a second signal must not change how.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        _on_stop_signals(signal.SIG_IGN)
         return EXIT_OK
 
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
@@ -189,6 +186,13 @@ class _Core:
             session.close()
         while service.sessions and monotonic() < end_s + GOODBYE_S:
             await asyncio.sleep(0.005)
+
+
+def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+    """The system's handlers and not the loop's, whose end sets the default again: a second signal would then kill the
+    process in its last moments, and change its exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
 
 
 def _age_s() -> float:
