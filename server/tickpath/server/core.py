@@ -73,7 +73,7 @@ class _Core:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        _on_stop_signals(lambda *_: stop.set())
+        _on_stop_signals(_stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
@@ -91,6 +91,7 @@ class _Core:
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
+            _on_stop_signals(lambda *_: stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
             await stop.wait()
@@ -132,6 +133,7 @@ class _Core:
         for handle, model_config in enumerate(self._config.models):
             model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
             stack.callback(model.engine.close)
+            stack.callback(model.executor.join)
             stack.callback(model.executor.close)
             models.append(model)
             log.info(
@@ -177,15 +179,21 @@ class _Core:
         for session in tuple(service.sessions):
             session.say_goodbye()
         await asyncio.sleep(GOODBYE_S)
-        while any(not session.idle for session in service.sessions) and monotonic() < end_s:
-            await asyncio.sleep(0.005)
+        for session in tuple(service.sessions):
+            session.leave()
+        await _ended(service, end_s)
         for model in service.models:
             model.executor.close()
-        await asyncio.sleep(0)  # what has just run is answered
+        await _ended(service, end_s + GOODBYE_S)
         for session in tuple(service.sessions):
-            session.close()
-        while service.sessions and monotonic() < end_s + GOODBYE_S:
-            await asyncio.sleep(0.005)
+            session.abort()
+        await asyncio.sleep(0)
+
+
+async def _ended(service: Service, until_s: float) -> None:
+    """Wait until all sessions have ended, or until then."""
+    while service.sessions and monotonic() < until_s:
+        await asyncio.sleep(0.005)
 
 
 def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
@@ -193,6 +201,11 @@ def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -
     process in its last moments, and change its exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
+
+
+def _stop_starting(_number: int, _frame: object) -> None:
+    """Nobody is served yet: unwind what has been set up, and end."""
+    raise SystemExit(EXIT_OK)
 
 
 def _age_s() -> float:
