@@ -29,7 +29,7 @@ RSS_BYTES_MAX = 16 * 1024 * 1024
 class SlowSocket(socket.socket):
     """Takes a pause before each read, which brings 64 KiB at the most; until `slow_s` of pauses are over."""
 
-    pause_s = 0.07
+    pause_s = 0.15
     slow_s = 2.5  # longer than `write_stall_s` and `frame_s` together
 
     def recv_into(self, buffer: Any, *_: Any) -> int:
@@ -128,7 +128,7 @@ def test_a_frame_that_waits_for_a_slow_reader_is_not_late(strict: RunningServer)
     """Whole frames and a half wait in the server, which reads no more: it is not the client who is slow to send. Over a
     Unix socket, since the kernel of TCP takes so much that nothing waits in the server for long."""
     connection = SlowSocket(socket.AF_UNIX)
-    connection.pause_s = 0.35
+    connection.pause_s, connection.slow_s = 0.5, 3.0
     connection.settimeout(20)
     connection.connect(strict.uds.removeprefix("unix:"))
     with Peer(connection) as peer:
