@@ -119,7 +119,7 @@ def test_who_leaves_and_reads_late_gets_it_all(strict: RunningServer) -> None:
 def test_who_reads_slowly_but_steadily_gets_every_answer_as_it_was(strict: RunningServer) -> None:
     """At a pace that takes longer than `write_stall_s` until so little waits that the server reads on; or until the
     kernel, which holds most of it, asks the server for more."""
-    requests = [wide(number) for number in range(1, 15)]
+    requests = [wide(number) for number in range(1, 31)]
     with narrow(strict, SlowSocket(), 64 * 1024) as peer, sending(peer, b"".join(map(peer.frame, requests))):
         expect_answers(peer, *requests)
 
@@ -134,8 +134,8 @@ def test_a_frame_that_waits_for_a_slow_reader_is_not_late(strict: RunningServer)
     with Peer(connection) as peer:
         peer.greet()
         frame = peer.frame(echo(1))
-        with sending(peer, peer.frame(Models(1)) * 600 + frame[:100]):
-            for number in range(600):
+        with sending(peer, peer.frame(Models(1)) * 2_000 + frame[:100]):
+            for number in range(2_000):
                 assert isinstance(peer.receive(), ModelList)
                 if number == 100:
                     peer.socket.sendall(frame[100:])
