@@ -85,7 +85,7 @@ def test_a_fault_in_a_session_is_told_and_ends_it(tmp_path: Path, caplog: pytest
     records = RecordWriter()
 
     def service(loop: asyncio.AbstractEventLoop) -> Service:
-        model = load_model(config.models[0], 0, loop, None)
+        model = load_model(config.models[0], 0, loop, None, config.frame_bytes_max)
         return Service(config, (replace(model, executor=Faulty()),), records, loop, 8)
 
     def talk(peer: Peer) -> None:
