@@ -106,11 +106,13 @@ def serve(
     flags: Sequence[str] = (),
     prefix: Sequence[str] = (),
     exit_code: int | None = 0,
+    process_group: int | None = None,
     **settings: Any,
 ) -> Iterator[RunningServer]:
     """A server of `models` on a free TCP port and a Unix socket, without an observer unless `settings` say so.
 
     `prefix`: a command that runs it. `exit_code`: what it must end with after SIGTERM (None: the test ends it itself).
+    `process_group`: 0 gives it one of its own, as a shell does for what runs in the foreground.
     """
     defaults: dict[str, Any] = {"port": 0, "uds": str(folder / "s")}
     if "observer_port" not in settings:
@@ -120,7 +122,9 @@ def serve(
     log = folder / "server.log"
     with (
         log.open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=process_group
+        ) as process,
     ):
         try:
             assert process.stdout is not None

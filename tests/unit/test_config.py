@@ -73,6 +73,11 @@ def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:
     assert b.path == "/b.onnx"
 
 
+def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
+    config = make_config(read_config(write_config(tmp_path, [MODEL], port=False, observer_port=False, uds="/s")))
+    assert (config.port, config.observer_port, config.spin) == (None, None, False)
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

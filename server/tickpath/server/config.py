@@ -127,14 +127,17 @@ def make_config(values: dict[str, object]) -> ServerConfig:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder.
-    Raises ConfigError."""
+    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder, and
+    `false` stands for no port. Raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
+    for port in ("port", "observer_port"):  # TOML has no None
+        if values.get(port) is False:
+            values[port] = None
     models = values.get("models")
     for model in models if isinstance(models, list) else ():
         if isinstance(model, dict) and isinstance(model.get("path"), str):

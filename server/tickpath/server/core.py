@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
@@ -42,7 +42,6 @@ EXIT_ADDRESS: Final = 4
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
 # some air.
 DESCRIPTORS_RESERVED: Final = 40
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
 
@@ -74,8 +73,7 @@ class _Core:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, stop.set)
+        _on_stop_signals(_stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
@@ -93,6 +91,7 @@ class _Core:
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
+            _on_stop_signals(lambda *_: stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
             await stop.wait()
@@ -100,8 +99,7 @@ class _Core:
             listening.close()
             await self._drain(service, servers)
         log.info("stopped")
-        # The loop's handlers end with it, and the process a moment later: a second signal must not change how.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        _on_stop_signals(signal.SIG_IGN)
         return EXIT_OK
 
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
@@ -135,6 +133,7 @@ class _Core:
         for handle, model_config in enumerate(self._config.models):
             model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
             stack.callback(model.engine.close)
+            stack.callback(model.executor.join)
             stack.callback(model.executor.close)
             models.append(model)
             log.info(
@@ -180,15 +179,33 @@ class _Core:
         for session in tuple(service.sessions):
             session.say_goodbye()
         await asyncio.sleep(GOODBYE_S)
-        while any(not session.idle for session in service.sessions) and monotonic() < end_s:
-            await asyncio.sleep(0.005)
+        for session in tuple(service.sessions):
+            session.leave()
+        await _ended(service, end_s)
         for model in service.models:
             model.executor.close()
-        await asyncio.sleep(0)  # what has just run is answered
+        await _ended(service, end_s + GOODBYE_S)
         for session in tuple(service.sessions):
-            session.close()
-        while service.sessions and monotonic() < end_s + GOODBYE_S:
-            await asyncio.sleep(0.005)
+            session.abort()
+        await asyncio.sleep(0)
+
+
+async def _ended(service: Service, until_s: float) -> None:
+    """Wait until all sessions have ended, or until then."""
+    while service.sessions and monotonic() < until_s:
+        await asyncio.sleep(0.005)
+
+
+def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+    """The system's handlers and not the loop's, whose end sets the default again: a second signal would then kill the
+    process in its last moments, and change its exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _stop_starting(_number: int, _frame: object) -> None:
+    """Nobody is served yet: unwind what has been set up, and end."""
+    raise SystemExit(EXIT_OK)
 
 
 def _age_s() -> float:

@@ -30,7 +30,7 @@ async def warm_network_path(service: Service) -> None:
     # The operator's time limits are for clients: a cold frame may take longer than they allow.
     config = msgspec.structs.replace(service.config, hello_s=SECONDS_MAX, frame_s=SECONDS_MAX)
     own = Service(config, service.models, records, loop, service.limits.sessions_max, service.polling)
-    near, far = await _tcp_pair(loop)
+    near, far = _tcp_pair()
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)
         encoder = FrameEncoder()
@@ -70,11 +70,10 @@ async def _receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, byte_co
     return received
 
 
-async def _tcp_pair(loop: asyncio.AbstractEventLoop) -> tuple[socket.socket, socket.socket]:
+def _tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        near = socket.socket()
-        near.setblocking(False)
-        await loop.sock_connect(near, listener.getsockname())
-        far, _ = await loop.sock_accept(listener)
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for end in (near, far):
+        end.setblocking(False)
     return near, far
