@@ -108,7 +108,7 @@ def test_what_has_not_begun_when_the_time_is_over_is_refused(
 ) -> None:
     with serve(tmp_path, models, drain_s=0.2) as server:
         peer = opened.enter_context(server.peer())
-        peer.send(*map(slow_one, range(1, 65)))
+        peer.send(*map(slow_one, range(1, 32)))
         peer.send(null(100))
         while not (isinstance(message := peer.receive(), Result) and message.id == 100):
             pass
@@ -118,7 +118,7 @@ def test_what_has_not_begun_when_the_time_is_over_is_refused(
         # Those answered before the signal are not among these; no answer came twice.
         assert set(answers(messages).values()) == {1}
         assert refused
-        assert refused == list(range(refused[0], 65)), "the last ones, and all of them"
+        assert refused == list(range(refused[0], 32)), "the last ones, and all of them"
         assert server.process.wait(30) == 0
     assert "Traceback" not in server.log.read_text()
 
