@@ -18,7 +18,6 @@ Flags, each set once: `_leaving`, the session ends when nothing is in flight; `_
 
 import asyncio
 import logging
-from collections.abc import Callable
 from importlib.metadata import version
 from time import monotonic_ns
 from typing import Final, cast
@@ -30,6 +29,7 @@ from tickpath.server.lane import Answer
 from tickpath.server.model import ServedModel
 from tickpath.server.reader_watch import ReaderWatch
 from tickpath.server.service import Service
+from tickpath.server.timer import Timer
 from tickpath.wire import (
     PROTOCOL_VERSION,
     Cancel,
@@ -76,7 +76,7 @@ class Session(asyncio.BufferedProtocol):
         self._done_reading = False  # nothing more can come, or there is no room to wait for it
         self._writable = True
         self._last_words: Failure | None = None
-        self._timer: asyncio.TimerHandle | None = None  # Hello, then the frame's deadline, then lingering
+        self._timer = Timer(service.loop)  # Hello, then the frame's deadline, then lingering
         self._watch: ReaderWatch  # from connection_made on
         self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
@@ -93,12 +93,12 @@ class Session(asyncio.BufferedProtocol):
         if not self._service.opened(self):
             self._turn_away()
             return
-        self._set_timer(config.hello_s, self._hello_late)
+        self._timer.start(config.hello_s, self._hello_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
-        self._stop_timer()
+        self._timer.stop()
         self._watch.stop()
         # It knows this session: with the collector off, a cycle would keep both, and the receive buffer.
         del self._watch
@@ -134,7 +134,7 @@ class Session(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Replies pile up: nothing more is read until the client has taken some."""
         self._writable = False
-        self._stop_timer()
+        self._timer.stop()
         if self._transport is not None:
             self._transport.pause_reading()
         self._watch.start()
@@ -198,13 +198,13 @@ class Session(asyncio.BufferedProtocol):
         after."""
         if self._decoder.bytes_waiting and self._greeted and self._writable and not self._deaf:
             self._first_byte_ns = self._first_byte_ns or received_ns
-            if self._timer is None:
-                self._set_timer(self._service.config.frame_s, self._frame_late)
+            if not self._timer.started:
+                self._timer.start(self._service.config.frame_s, self._frame_late)
 
     def _end_partial_frame(self) -> int:
         """The frame that had begun is whole. Returns when it began."""
         first_byte_ns, self._first_byte_ns = self._first_byte_ns, 0
-        self._stop_timer()
+        self._timer.stop()
         return first_byte_ns
 
     def _infer(self, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
@@ -286,7 +286,7 @@ class Session(asyncio.BufferedProtocol):
                 Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
             )
         self._greeted = True
-        self._stop_timer()
+        self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.model_infos))
         if self._service.draining:
             self.say_goodbye()
@@ -325,7 +325,7 @@ class Session(asyncio.BufferedProtocol):
         """End the session with a Failure of id 0, as soon as what is in flight is answered."""
         self._last_words = Failure(0, code, message)
         self._leaving = self._deaf = True
-        self._stop_timer()
+        self._timer.stop()
         self._end_when_done()
 
     def _turn_away(self) -> None:
@@ -345,7 +345,7 @@ class Session(asyncio.BufferedProtocol):
             self._deaf = self._closing = True
             self._transport.write_eof()
         self._watch.start()
-        self._set_timer(LINGER_S, self._lingered)
+        self._timer.start(LINGER_S, self._lingered)
 
     def _ended(self, request_id: int, model: ServedModel) -> None:
         del self._in_flight[request_id]
@@ -366,7 +366,7 @@ class Session(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Close once what is written has been sent."""
         self._deaf = self._closing = True
-        self._stop_timer()
+        self._timer.stop()
         if self._transport is not None:
             self._transport.close()
 
@@ -377,18 +377,9 @@ class Session(asyncio.BufferedProtocol):
 
     # -- timers --
 
-    def _set_timer(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._stop_timer()
-        self._timer = self._service.loop.call_later(delay_s, call)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _lingered(self) -> None:
         if self._watch.unsent_bytes():
-            self._set_timer(LINGER_S, self._lingered)
+            self._timer.start(LINGER_S, self._lingered)
         else:
             self.abort()
 
