@@ -47,7 +47,7 @@ def load_model(
     spec = engine.spec
     buckets = _buckets(config, engine)
     lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
-    compute_ns = [_warm(slot) for slot in lane.slots][-1]
+    compute_ns = [_warm(slot, _sample(config, engine, slot.bucket)) for slot in lane.slots][-1]
     kind = pick_kind(config.executor, compute_ns)
     name = config.served_name
     executor: Executor = (
@@ -76,8 +76,16 @@ def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     return buckets
 
 
-def _warm(slot: Slot) -> list[int]:
+def _sample(config: ModelConfig, engine: Engine, bucket: int) -> list[bytes]:
+    try:
+        return [array.tobytes() for array in engine.sample(bucket)]
+    except ModelRefusedError as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
+
+
+def _warm(slot: Slot, inputs: list[bytes]) -> list[int]:
     """Replay until it costs what it will cost. Returns each replay's time in ns, the first few left out."""
+    slot.fill(slot.bucket, inputs)
     times_ns: list[int] = []
     end_ns = monotonic_ns() + WARM_NS_PER_BUCKET
     while len(times_ns) < WARM_REPLAYS_MIN or (monotonic_ns() < end_ns and len(times_ns) < WARM_REPLAYS_MAX):
