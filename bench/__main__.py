@@ -19,6 +19,13 @@ from tickpath.engines.load import load
 from tickpath.graphs import Slot
 
 PLACEMENTS = {"free": (None, None), "split": (0, 1), "same": (0, 0)}
+# As served by default (the loop polls for 50 µs after a request, then sleeps in epoll); asleep in epoll at once;
+# never asleep.
+SERVERS: dict[str, list[str]] = {
+    "tickpath": [],
+    "tickpath --poll-us 0": ["--poll-us", "0"],
+    "tickpath --spin": ["--spin"],
+}
 # The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as
 # ours.
 TOUCH_PAGES = 2000
@@ -58,7 +65,7 @@ class _Bench:
     def __init__(self, folder: Path, cpus: tuple[int | None, int | None], spin: bool) -> None:
         self._folder = folder
         self._cpus = cpus
-        self._flags: dict[str, list[str]] = {"tickpath": []} | ({"tickpath --spin": ["--spin"]} if spin else {})
+        self._flags = {kind: flags for kind, flags in SERVERS.items() if spin or "--spin" not in flags}
         self._targets: list[Target] = []
         self._slots: dict[str, Slot] = {}
         self._rows: dict[tuple[str, str], Row] = {}

@@ -123,6 +123,7 @@ anything else.
 )
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
+@click.option("--poll-us", type=int, metavar="µs", help="Stay awake so long after a request.  [default: 50]")
 @click.option("--cpu", type=int, metavar="N", help="Stay on core N.")
 @click.option(
     "--shape",

@@ -204,6 +204,33 @@ def test_graphs_keep_their_buffers_and_outlive_the_engines_name(load: Load, tmp_
         assert (output == -number).all()
 
 
+def test_a_sample_is_what_the_model_runs_on(load: Load, tmp_path: Path) -> None:
+    """Zeros, which buffers begin with, may be the wrong branch."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Gather", ["table", place], [name])], name, [], [value(name, np.float32, [1])]
+        )
+        for name, place in (("then", "first"), ("else", "outside"))
+    }
+    choose = helper.make_node("If", ["flag"], ["y"], then_branch=branches["then"], else_branch=branches["else"])
+    constants = [constant("table", [7]), constant("first", [0], np.int64), constant("outside", [1], np.int64)]
+    proto = model([choose], [value("flag", np.bool_, [1])], [value("y", np.float32, [1])], constants)
+    engine = load(save(proto, tmp_path), None)
+    bound = capture(engine, 1)
+    with pytest.raises(EngineFailedError):
+        bound([np.zeros(1, np.bool_)])
+    assert bound(engine.sample(1))[0].tolist() == [7]
+
+
+def test_a_sample_has_the_rows_asked_for(load: Load, tmp_path: Path) -> None:
+    engine = load(save(gru(), tmp_path), None)
+    for rows in (1, 2, 5):
+        assert [array.shape for array in engine.sample(rows)] == [(rows, 4, 3), (1, rows, 5)]
+    engine.close()
+    with pytest.raises(ValueError, match="closed"):
+        engine.sample(1)
+
+
 def test_a_closed_engine_captures_nothing(load: Load, tmp_path: Path) -> None:
     engine = load(save(one_node("Neg", np.float32, ["N", 2]), tmp_path), None)
     engine.close()

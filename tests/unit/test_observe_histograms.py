@@ -104,6 +104,17 @@ def test_the_window_is_the_sum_of_its_last_60_seconds(steps: list[tuple[int, lis
         assert np.array_equal(window.counts, expected)
 
 
+@pytest.mark.parametrize("pause_s", [60, 61, 75, 119, 10_000])
+def test_a_long_pause_empties_a_full_window(pause_s: int) -> None:
+    window = SlidingWindow(1)
+    for second in range(100, 160):
+        window.advance(second)
+        window.add(np.array([0]), np.array([1_000]))
+    assert window.counts.sum() == SlidingWindow.WINDOW_S
+    window.advance(159 + pause_s)
+    assert not window.counts.any()
+
+
 def test_a_window_that_grows_keeps_what_it_has() -> None:
     window = SlidingWindow(1)
     window.advance(5)

@@ -109,7 +109,7 @@ def find_inputs(file: OnnxFile, shapes: Mapping[str, Shape]) -> Inputs:
     initial = {tensor.name: tensor for tensor in graph.initializer}
     sparse = {tensor.values.name for tensor in graph.sparse_initializer}
     required = [declared(value, "input") for value in graph.input if value.name not in initial.keys() | sparse]
-    _check_names(shapes, [tensor.name for tensor in required])
+    _check_shapes(shapes, [tensor.name for tensor in required])
     # Before IR version 4 every initializer had to be listed as an input; the runtime takes them as constants.
     overridable = [value for value in graph.input if value.name in initial and file.model.ir_version >= 4]
     settled = _settle(required, shapes)
@@ -152,12 +152,14 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> Dimension:
     return Open("" if dimension.dim_param == "?" else dimension.dim_param)
 
 
-def _check_names(shapes: Mapping[str, Shape], names: list[str]) -> None:
-    for name in shapes:
+def _check_shapes(shapes: Mapping[str, Shape], names: list[str]) -> None:
+    for name, shape in shapes.items():
         if name not in names:
             raise ModelRefusedError(
                 f"a shape is given for {name!r}; the inputs it can be given for are {', '.join(names) or 'none'}"
             )
+        if any(size != ROWS and size < 1 for size in shape):
+            raise ModelRefusedError(f"{option(name, shape)}: sizes are 1 or more, or N for the batch axis")
 
 
 def _settle(tensors: list[Declared], shapes: Mapping[str, Shape]) -> list[Declared]:

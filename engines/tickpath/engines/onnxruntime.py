@@ -12,9 +12,9 @@ import numpy as np
 import onnxruntime
 
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
-from tickpath.engines.onnx_file import OnnxFile, read_onnx
-from tickpath.engines.onnx_operators import check_operators, check_output_shapes
-from tickpath.engines.onnx_spec import Shape, declared, find_inputs, find_precision
+from tickpath.engines.onnx_file import OnnxFile
+from tickpath.engines.onnx_model import read_model
+from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.probing import Probe, ProbeFailedError, Run, find_outputs, first_run
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
 
@@ -95,18 +95,12 @@ def said(error: Exception) -> str:
 
 
 def _load(path: Path, shapes: Mapping[str, Shape], threads: int) -> OnnxRuntimeEngine:
-    file = read_onnx(path)
-    outputs = [declared(value, "output") for value in file.model.graph.output]
-    inputs = find_inputs(file, shapes)
-    check_operators(file.model)
-    operators = check_output_shapes(file.model.graph)
-    session = _session(file, threads)
-    precision = find_precision(file.model.graph, outputs[0].dtype)
-    names = tuple(output.name for output in outputs)
-    probe = Probe(
-        _runner(session, inputs.tensors, names), inputs.tensors, names, inputs.rows_fixed, precision, operators
-    )
-    spec = EngineSpec(inputs.tensors, find_outputs(probe), RUNTIME, precision, file.sha256, inputs.rows_fixed)
+    model = read_model(path, shapes)
+    session = _session(model.file, threads)
+    inputs, rows_fixed = model.inputs.tensors, model.inputs.rows_fixed
+    run = _runner(session, inputs, model.output_names)
+    probe = Probe(run, inputs, model.output_names, rows_fixed, model.precision, model.shaped_by_data)
+    spec = EngineSpec(inputs, find_outputs(probe), RUNTIME, model.precision, model.file.sha256, rows_fixed)
     engine = OnnxRuntimeEngine(session, spec, probe)
     _check_bound_outputs(engine, probe)
     return engine
@@ -187,21 +181,19 @@ def _check_bound_outputs(engine: OnnxRuntimeEngine, probe: Probe) -> None:
     """A bound replay must give what a plain run gives. The runtime leaves a bound buffer alone, without a word, where
     an output is one of the inputs; and it holds a bound output to the shape that the file declares."""
     spec = engine.spec
-    for rows in {spec.rows_fixed or 1, spec.rows_fixed or (2 if spec.batched else 1)}:
-        inputs, expected = first_run(probe, rows)
-        outputs = [_poisoned(tensor, rows) for tensor in spec.outputs]
-        try:
-            engine.capture([np.array(array, order="C") for array in inputs], outputs).replay()
-        except EngineFailedError as error:
+    rows = spec.rows_fixed or (2 if spec.batched else 1)
+    inputs, expected = first_run(probe, rows)
+    outputs = [_poisoned(tensor, rows) for tensor in spec.outputs]
+    try:
+        engine.capture([np.array(array, order="C") for array in inputs], outputs).replay()
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"it does not run with bound outputs ({error}): declare outputs as they are") from None
+    for tensor, output, answer in zip(spec.outputs, outputs, expected, strict=True):
+        if output.tobytes() != answer.tobytes():
             raise ModelRefusedError(
-                f"it does not run with bound outputs ({error}): declare outputs as they are"
-            ) from None
-        for tensor, output, answer in zip(spec.outputs, outputs, expected, strict=True):
-            if output.tobytes() != answer.tobytes():
-                raise ModelRefusedError(
-                    f"{RUNTIME} does not write output {tensor.name!r} into its buffer: "
-                    "if it is one of the inputs handed through, remove it or put an operator before it"
-                )
+                f"{RUNTIME} does not write output {tensor.name!r} into its buffer: "
+                "if it is one of the inputs handed through, remove it or put an operator before it"
+            )
 
 
 def _poisoned(tensor: TensorSpec, rows: int) -> Array:

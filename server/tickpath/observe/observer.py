@@ -31,6 +31,7 @@ EXIT_ADDRESS: Final = 4
 EXIT_LAYOUT: Final = 5
 """The descriptor does not hold the memory this observer knows."""
 
+PAGES: Final = ("/", "/metrics", "/livez", "/readyz")
 INDEX: Final = """\
 tickpath observer of core {pid}
 
@@ -55,14 +56,18 @@ class Observer:
             await asyncio.sleep(READ_S)
 
     async def answer(self, request: Request) -> Response:
-        known = request.path in ("/", "/metrics", "/livez", "/readyz")
-        if not known:
+        if request.path not in PAGES:
             return say(HTTPStatus.NOT_FOUND, "not found: / lists what is here")
         if request.method not in ("GET", "HEAD"):
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD expected", "Allow: GET, HEAD")
-        if request.path == "/metrics":
-            return await self._metrics(request.accept)
-        return {"/": self._index, "/livez": self._live, "/readyz": self._ready}[request.path]()
+        match request.path:
+            case "/metrics":
+                return await self._metrics(request.accept)
+            case "/livez":
+                return self._live()
+            case "/readyz":
+                return self._ready()
+        return self._index()
 
     async def _metrics(self, accept: str) -> Response:
         self._tally.read(time.monotonic_ns())
@@ -92,22 +97,22 @@ def run(records_fd: int, host: str, port: int) -> int:
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
-        asyncio.run(_observe(Observer(reader, core), core, host, port))
+        return asyncio.run(_observe(reader, core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        return _fail(
-            f"can't listen on {host}:{port}: {reason}; give --port another one, or 0 for any free", EXIT_ADDRESS
-        )
-    return 0
 
 
-async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> None:
+async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int) -> int:
+    observer = Observer(reader, core)
     server = HttpServer(observer.answer)
-    url = await server.listen(host, port)
+    try:
+        url = await server.listen(host, port)
+    except OSError as error:
+        # asyncio's own text repeats the address. An unknown host has a number below 0, and a text of its own.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        return _fail(f"can't listen on {host}:{port}: {reason}; give it another address", EXIT_ADDRESS)
     loop = asyncio.get_running_loop()
     reading = asyncio.create_task(observer.read_for_ever())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,6 +123,7 @@ async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) 
     with suppress(asyncio.CancelledError):
         await reading
     server.close()
+    return 0
 
 
 def _fail(line: str, status: int) -> int:

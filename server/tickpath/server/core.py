@@ -20,15 +20,16 @@ from typing import Final
 
 import uvloop
 
+from tickpath.engines import ModelRefusedError
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
-from tickpath.server.model import ServedModel, load_model
+from tickpath.server.model import ServedModel, load_model, request_bytes_max
 from tickpath.server.observer_process import ObserverProcess
+from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
-from tickpath.server.spin import spin
 from tickpath.server.warmup import warm_network_path
 
 log = logging.getLogger(__name__)
@@ -77,18 +78,18 @@ class _Core:
             records = RecordWriter()
             stack.callback(records.close)
             observer = self._start_observer(loop, records, stack)
+            poll_ns = _poll_ns(config)
             thread_cpus = _pin(config.cpu)
             models = self._load(loop, thread_cpus, stack)
             records.describe(CoreDescription(os.getpid(), tuple(model.description for model in models)))
-            service = Service(config, models, records, loop, _sessions_max(config))
+            service = Service(config, models, records, loop, _sessions_max(config), Polling(loop, poll_ns))
             await warm_network_path(service)
             if observer is not None:
                 await observer.ready()
             housekeeping = Housekeeping(loop, records)
             housekeeping.start()
             stack.callback(housekeeping.stop)
-            if config.spin:
-                spin(loop)
+            service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
@@ -129,6 +130,7 @@ class _Core:
             model = load_model(model_config, handle, loop, thread_cpus)
             stack.callback(model.engine.close)
             stack.callback(model.executor.close)
+            self._check_frame_bytes(model)
             models.append(model)
             log.info(
                 "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
@@ -140,6 +142,14 @@ class _Core:
                 "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
             )
         return tuple(models)
+
+    def _check_frame_bytes(self, model: ServedModel) -> None:
+        largest, limit = request_bytes_max(model), self._config.frame_bytes_max
+        if largest > limit:
+            raise ModelRefusedError(
+                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max is "
+                f"{limit}: give smaller buckets, or raise it"
+            )
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
         seconds = _age_s()
@@ -203,6 +213,14 @@ def _pin(cpu: int | None) -> Set[int] | None:
         raise ConfigError(f"--cpu {cpu}: this process may use {sorted(allowed)}")
     os.sched_setaffinity(0, {cpu})
     return allowed - {cpu} or None
+
+
+def _poll_ns(config: ServerConfig) -> int | None:
+    """How long the loop stays awake after a request; None: for ever. With one processor, only as long as it must:
+    whoever sends the next request needs that processor."""
+    if config.spin:
+        return None
+    return config.poll_us * 1000 if len(os.sched_getaffinity(0)) > 1 else 0
 
 
 def _sessions_max(config: ServerConfig) -> int:

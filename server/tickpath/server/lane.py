@@ -3,7 +3,8 @@ slots."""
 
 from collections.abc import Sequence
 from time import monotonic_ns
-from typing import NamedTuple
+
+import msgspec
 
 from tickpath.engines import Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
@@ -13,7 +14,7 @@ from tickpath.wire import Code, FrameEncoder, Infer, Result
 Stamps = tuple[int, int, int, int, int, int]
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A request that has run: the whole reply frame and what the records keep of it."""
 
     frame: bytes

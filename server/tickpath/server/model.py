@@ -12,11 +12,11 @@ from tickpath.engines import Engine, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, Slot, resolve_buckets
 from tickpath.observe.records import BUCKETS_MAX, ModelDescription
-from tickpath.server.admission import InputRule, ModelRules
+from tickpath.server.admission import InputRule, ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
-from tickpath.wire import ModelInfo, TensorInfo
+from tickpath.wire import TENSORS_MAX, ModelInfo, TensorInfo
 
 # Enough for the runtime's lazy allocations (two runs) and for a median that one interrupted replay does not move.
 WARM_REPLAYS_MIN: Final = 8
@@ -45,6 +45,7 @@ def load_model(
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
     engine = load(Path(config.path), config.shapes)
     spec = engine.spec
+    _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
     lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
     compute_ns = [_warm(slot, _sample(config, engine, slot.bucket)) for slot in lane.slots][-1]
@@ -57,7 +58,7 @@ def load_model(
     return ServedModel(
         handle=handle,
         info=ModelInfo(name, config.version, handle, tuple(inputs), tuple(outputs), buckets),
-        rules=ModelRules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
+        rules=model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
         executor=executor,
         description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=engine,
@@ -74,6 +75,12 @@ def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     if len(buckets) > BUCKETS_MAX:
         raise ModelRefusedError(f"{config.path}: {len(buckets)} buckets, {BUCKETS_MAX} is the most one model may have")
     return buckets
+
+
+def _check_tensor_count(path: str, engine: Engine) -> None:
+    count = max(len(engine.spec.inputs), len(engine.spec.outputs))
+    if count > TENSORS_MAX:
+        raise ModelRefusedError(f"{path}: {count} inputs or outputs, the protocol carries {TENSORS_MAX}: join some")
 
 
 def _sample(config: ModelConfig, engine: Engine, bucket: int) -> list[bytes]:

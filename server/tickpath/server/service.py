@@ -1,19 +1,28 @@
 """What all sessions of a core share: the models, the limits, the records, and who is connected."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from tickpath.observe.records import GlobalCell, RecordWriter
 from tickpath.server.config import ServerConfig
 from tickpath.server.model import ServedModel, request_bytes_max
+from tickpath.server.polling import Polling
 from tickpath.wire import Limits, ModelInfo
-
-if TYPE_CHECKING:
-    from tickpath.server.session import Session
 
 # Hello and what clients may add to it later, whatever the models.
 FRAME_BYTES_FLOOR: Final = 4096
 DISCARD_BYTES: Final = 64 * 1024
+
+
+class Connected(Protocol):
+    """A session, as far as the service has to know it."""
+
+    @property
+    def idle(self) -> bool: ...
+
+    def say_goodbye(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Service:
@@ -26,6 +35,7 @@ class Service:
         records: RecordWriter,
         loop: asyncio.AbstractEventLoop,
         sessions_max: int,
+        polling: Polling,
     ) -> None:
         self.config = config
         self.models = models
@@ -34,7 +44,8 @@ class Service:
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
-        self.sessions: set[Session] = set()
+        self.polling = polling
+        self.sessions: set[Connected] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))
@@ -43,7 +54,7 @@ class Service:
     def model_infos(self) -> tuple[ModelInfo, ...]:
         return tuple(model.info for model in self.models)
 
-    def opened(self, session: "Session") -> bool:
+    def opened(self, session: Connected) -> bool:
         """Note a new session. False: there are too many, and it must be refused."""
         if len(self.sessions) >= self.limits.sessions_max:
             self.records.add(GlobalCell.SESSIONS_REFUSED)
@@ -53,7 +64,7 @@ class Service:
         self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))
         return True
 
-    def closed(self, session: "Session") -> None:
+    def closed(self, session: Connected) -> None:
         """Forget a session; one that was refused was never known."""
         self.sessions.discard(session)
         self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))

@@ -103,6 +103,7 @@ class Session(asyncio.BufferedProtocol):
             return
         self._decoder.received(nbytes)
         self._serve_frames(received_ns)
+        self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""
@@ -144,12 +145,13 @@ class Session(asyncio.BufferedProtocol):
         except RemoteProtocolError as error:
             self._refuse_session(error.code, error.message)
             return
-        self._watch_partial_frame(received_ns)
+        if decoder.bytes_waiting:
+            self._watch_partial_frame(received_ns)
 
     def _watch_partial_frame(self, received_ns: int) -> None:
         """The deadline of a frame that has begun and not ended counts from its first byte, whatever trickles in
         after."""
-        if self._decoder.bytes_waiting and self._first_byte_ns == 0 and self._greeted and not self._closing:
+        if self._first_byte_ns == 0 and self._greeted and not self._closing:
             self._first_byte_ns = received_ns
             self._set_timer(self._service.config.frame_s, self._frame_late)
 

@@ -24,7 +24,7 @@ async def warm_network_path(service: Service) -> None:
     """Send `ROUND_TRIPS` requests to each short model through a session of its own."""
     loop = service.loop
     records = RecordWriter()
-    own = Service(service.config, service.models, records, loop, service.limits.sessions_max)
+    own = Service(service.config, service.models, records, loop, service.limits.sessions_max, service.polling)
     near, far = await _tcp_pair(loop)
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)

@@ -248,6 +248,14 @@ def test_what_is_written_faster_than_read_is_seen_or_counted_as_lost(writer: Rec
     assert scrape.value("tickpath_graph_replays_total", model="fast", bucket="1") == written
 
 
+def test_a_record_of_a_model_that_was_never_described_counts_as_lost(writer: RecordWriter, observer: Observing) -> None:
+    write(writer, len(MODELS.models), [50_000] * 2)
+    write(writer, 0, [50_000])
+    scrape = observer.scrape()
+    assert scrape.value("tickpath_records_lost_total") == 2
+    assert scrape.value("tickpath_request_duration_seconds_count", model="fast") == 1
+
+
 def test_a_stopped_observer_costs_records_and_no_count(writer: RecordWriter, observer: Observing) -> None:
     observer.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, observer.process.pid, os.WSTOPPED)

@@ -108,6 +108,13 @@ def echoed(infer: Infer, version: str = "7") -> Result:
     return Result(infer.id, version, [data for data in infer.inputs if data is not None], STAMPS)
 
 
+def one_echo(session: Session) -> None:
+    """The shortest script: one request is answered."""
+    session.welcome()
+    session.echo(session.receive(Infer))
+    session.expect_end()
+
+
 Script: TypeAlias = Callable[[Session], None]
 Address: TypeAlias = tuple[str, int] | str
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.client.callers import LOOPS, LoopThread
-from tests.unit.client.scripted import WIDE, ScriptedServer, Session, echoed
+from tests.unit.client.scripted import WIDE, ScriptedServer, Session, echoed, one_echo
 
 from tickpath.client import AsyncClient, ConnectError, ConnectionLostError, OverloadedError, Prediction
 from tickpath.wire import Cancel, Infer, Limits, Ping, Pong
@@ -173,17 +173,12 @@ def test_the_end_of_an_idle_connection_costs_no_request(loop: LoopThread, make_s
     def end(session: Session) -> None:
         session.welcome()
 
-    def echo(session: Session) -> None:
-        session.welcome()
-        session.echo(session.receive(Infer))
-        session.expect_end()
-
     async def work(address: Any) -> None:
         async with AsyncClient(address) as client:
             await asyncio.wait([connection.closed for connection in client._connections])
             await client.infer("echo", X)
 
-    with make_server(end, echo) as server:
+    with make_server(end, one_echo) as server:
         loop.run(work(server.address))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.client.callers import MakeCaller
-from tests.unit.client.scripted import Address, Script, ScriptedServer, Session
+from tests.unit.client.scripted import Address, Script, ScriptedServer, Session, one_echo
 
 from tickpath.client import AddressError, Client, ConnectError, ConnectionLostError, Reconnect
 from tickpath.client.address import TcpAddress, UnixAddress, parse_address
@@ -81,11 +81,6 @@ def test_a_call_reconnects_once_the_server_is_back(make_caller: MakeCaller) -> N
         session.welcome()
         session.receive(Infer)
 
-    def echo(session: Session) -> None:
-        session.welcome()
-        session.echo(session.receive(Infer))
-        session.expect_end()
-
     with ScriptedServer(None, lose) as first:
         client = make_caller(first.address, reconnect=Reconnect(0.001, 0.002))
         client.__enter__()
@@ -94,7 +89,7 @@ def test_a_call_reconnects_once_the_server_is_back(make_caller: MakeCaller) -> N
     # Nobody listens now: a call tries for as long as it has, and the next one finds the server that has come back.
     with pytest.raises(ConnectError, match="can't connect"):
         client.infer("echo", X, timeout_s=0.02)
-    back = threading.Timer(0.05, _serve, [first.address, echo])
+    back = threading.Timer(0.05, _serve, [first.address, one_echo])
     back.start()
     np.testing.assert_array_equal(client.infer("echo", X, timeout_s=20.0)["y"], X)
     client.__exit__(None, None, None)
@@ -114,12 +109,7 @@ def test_the_end_of_an_idle_connection_costs_no_request() -> None:
         session.socket.close()
         ended.set()
 
-    def echo(session: Session) -> None:
-        session.welcome()
-        session.echo(session.receive(Infer))
-        session.expect_end()
-
-    with ScriptedServer(None, end, echo) as server, Client(server.address) as client:
+    with ScriptedServer(None, end, one_echo) as server, Client(server.address) as client:
         ended.wait()
         client.infer("echo", X)
 

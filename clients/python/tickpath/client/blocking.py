@@ -4,7 +4,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -235,8 +234,10 @@ class Client:
         connection = self._connection
         if connection is None:
             return None
-        with suppress(ConnectionLostError):  # nobody waits for anything on it
+        try:
             connection.take_arrived()
+        except ConnectionLostError:
+            return None  # nobody waited for anything on it
         if connection.takes_more:
             return connection
         connection.leave()

@@ -143,13 +143,14 @@ class SocketConnection:
 
 def open_socket(address: Address, deadline: Deadline) -> socket.socket:
     """Raises OSError."""
+    timeout_s = max(1e-3, deadline.left_s())  # 0 would mean: don't wait at all
     if not isinstance(address, UnixAddress):
-        connected = socket.create_connection((address.host, address.port), deadline.left_s())
+        connected = socket.create_connection((address.host, address.port), timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected
     connected = socket.socket(socket.AF_UNIX)
     try:
-        connected.settimeout(deadline.left_s())
+        connected.settimeout(timeout_s)
         connected.connect(address.path)
     except BaseException:
         connected.close()

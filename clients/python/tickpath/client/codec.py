@@ -68,19 +68,25 @@ class Codec:
             raise ProtocolError(f"model {info.name!r}: the server describes it with a name twice, or without buckets")
         required = [place for place, tensor in enumerate(self._inputs) if not tensor.optional]
         self._only_place = required[0] if len(required) == 1 else 0 if len(self._inputs) == 1 else None
+        self._single = self._inputs[0] if len(self._inputs) == 1 else None
         self._layouts: dict[tuple[tuple[int, ...] | None, ...], Layout] = {}
 
     def pack(self, inputs: Inputs, rows: int | None) -> tuple[list[memoryview | None], Layout]:
         """The inputs' bytes in the model's order, and how to read the answer. `rows`: None takes them from the inputs.
         Raises BadShapeError, BadDtypeError, BadValueError."""
+        if self._single is not None and type(inputs) is np.ndarray:
+            return self._pack_single(self._single, inputs, rows)
         tensors = self._inputs
         values = self._in_order(inputs)
         arrays = [None if value is None else tensors[place].as_array(value) for place, value in enumerate(values)]
-        shapes = tuple([None if array is None else array.shape for array in arrays])
-        layout = self._layouts.get(shapes)
-        if layout is None or (rows is not None and rows != layout.rows):
-            layout = self._new_layout(shapes, rows)
+        layout = self._layout(tuple([None if array is None else array.shape for array in arrays]), rows)
         return [None if array is None else tensors[place].as_bytes(array) for place, array in enumerate(arrays)], layout
+
+    def _pack_single(self, tensor: Tensor, value: object, rows: int | None) -> tuple[list[memoryview | None], Layout]:
+        """One array for one input: most requests are so, and it takes under half the time of the general way."""
+        array = tensor.as_array(value)
+        layout = self._layout((array.shape,), rows)
+        return [tensor.as_bytes(array)], layout
 
     def _in_order(self, inputs: Inputs) -> Sequence[object]:
         if isinstance(inputs, np.ndarray):
@@ -131,6 +137,12 @@ class Codec:
             f"{tensor.name}: {describe_tensor(tensor.info)}{' (optional)' * tensor.optional}" for tensor in self._inputs
         )
         return f"model {self.info.name!r} takes {inputs or 'no inputs'}"
+
+    def _layout(self, shapes: tuple[tuple[int, ...] | None, ...], rows: int | None) -> Layout:
+        layout = self._layouts.get(shapes)
+        if layout is None or (rows is not None and rows != layout.rows):
+            return self._new_layout(shapes, rows)
+        return layout
 
     def _new_layout(self, shapes: tuple[tuple[int, ...] | None, ...], rows: int | None) -> Layout:
         """Checks shapes that were not seen before, or explicit rows."""

@@ -128,6 +128,7 @@ class Conversation:
         self._models: dict[str, ModelInfo] = {}
         self._codecs: dict[str, Codec] = {}
         self._asked: dict[int, Request[Any]] = {}
+        self._in_flight_max = 0
         self._last_id = 0
         self._decoder = FrameDecoder(REPLY_BYTES_MAX)
         self._frame = FrameEncoder().frame
@@ -153,7 +154,7 @@ class Conversation:
     @property
     def full(self) -> bool:
         """One more request would be over the server's limit."""
-        return len(self._asked) >= self.welcome.limits.in_flight_max
+        return len(self._asked) >= self._in_flight_max
 
     def hello(self) -> Request[Welcome]:
         """The first thing to ask."""
@@ -183,7 +184,7 @@ class Conversation:
         self, codec: Codec, inputs: Inputs, rows: int | None, budget_ns: int, event_time_ns: int
     ) -> Request[Prediction]:
         """Asks for one prediction. Raises RefusedError, and then nothing was asked."""
-        if self.full:
+        if len(self._asked) >= self._in_flight_max:
             raise OverloadedError(self._too_many())
         if budget_ns or event_time_ns:
             budget_ns, event_time_ns = _number("budget_ns", budget_ns), _number("event_time_ns", event_time_ns)
@@ -256,6 +257,7 @@ class Conversation:
             text = f"protocol {welcome.protocol}; this client speaks {PROTOCOL_VERSION}, so use the other's version"
             raise RemoteProtocolError(Code.BAD_MESSAGE, text)
         self._welcome = welcome
+        self._in_flight_max = welcome.limits.in_flight_max
         self._listed(ModelList(0, welcome.models))
         return welcome
 

@@ -35,7 +35,8 @@ class RequestTimeoutError(TickpathError):
 
 
 class ProtocolError(TickpathError):
-    """The server sent what the protocol does not allow. The connection is closed; the next call opens another."""
+    """The server sent what the protocol does not allow: the connection is closed, and the next call opens another. Or
+    it describes a model in a way that makes no sense to this client: then only that model can't be asked."""
 
 
 class RefusedError(TickpathError):

@@ -10,7 +10,7 @@ from tickpath.client.errors import BadDtypeError, BadShapeError, BadValueError, 
 from tickpath.wire import ITEM_BYTES, TensorInfo
 
 # The wire is little-endian whatever this machine is; on a little-endian one these equal numpy's own.
-_DTYPES: Final = {name: np.dtype(name).newbyteorder("<") for name in ITEM_BYTES}
+_DTYPES: Final = {name: np.dtype(np.dtype(name).newbyteorder("<").str) for name in ITEM_BYTES}
 
 
 def describe_tensor(info: TensorInfo) -> str:
