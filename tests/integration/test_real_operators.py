@@ -41,15 +41,6 @@ REFUSED: Mapping[str, str] = {
 }
 
 
-def described(engine: Engine) -> str:
-    spec = engine.spec
-    inputs, outputs = (
-        ", ".join(f"{tensor.name} {tensor.describe()}" for tensor in side) for side in (spec.inputs, spec.outputs)
-    )
-    fixed = "" if spec.rows_fixed is None else f" (N = {spec.rows_fixed})"
-    return f"{inputs or 'nothing'} -> {outputs}{fixed}"
-
-
 def replayed(engine: Engine, arrays: Sequence[Array], rows: int) -> list[Array]:
     spec = engine.spec
     inputs = [np.array(array, order="C") for array in arrays]
@@ -74,7 +65,7 @@ def test_operator(path: Path, table: list[str]) -> None:
         table.append(f"{path.parent.name}  refused  {text}")
         assert any(part in text for reason in reasons for part in reason.split("|")), text
         return
-    table.append(f"{path.parent.name}  served  {described(engine)}")
+    table.append(f"{path.parent.name}  served  {engine.spec.describe()}")
     assert not reasons
     folder = path.parent / "test_data_set_0"
     arrays = [tensor_file(folder / f"input_{place}.pb") for place in range(len(engine.spec.inputs))]

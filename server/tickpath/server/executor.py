@@ -11,19 +11,22 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Set
+from contextlib import suppress
 from queue import SimpleQueue
 from statistics import median
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
 from tickpath.server.lane import Answer, Lane
-from tickpath.wire import Infer
+from tickpath.wire import Code, Infer
 
 # Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
 # time, and the loop would be deaf to every other session for longer than that.
 INLINE_COMPUTE_NS_MAX: Final = 250_000
 
 Outcome = Answer | Refusal
+
+_STOPPED: Final = Refusal(Code.NOT_READY, "the server has shut down before this could start: go to another")
 
 
 class Requester(Protocol):
@@ -57,7 +60,7 @@ class Executor(Protocol):
     def waiting_count(self) -> int: ...
 
     def close(self) -> None:
-        """Ends after what runs. Nothing may be submitted any more."""
+        """Refuse what waits, and end after what runs. On the loop's thread; nothing may be submitted any more."""
         ...
 
 
@@ -136,6 +139,10 @@ class ThreadExecutor:
         return len(self._waiting)
 
     def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                request = self._waiting.popleft()
+                request.requester.finish(request.infer, _STOPPED)
         self._wake.put(False)
         self._thread.join()
 

@@ -19,8 +19,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host name can be like this one
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise AddressError(
             f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
         ) from None
@@ -31,10 +31,10 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 def listen_unix(path: Path) -> socket.socket:
     """A listening Unix socket. One left behind by a server that is gone is replaced; anything else there is an error.
     Raises AddressError."""
-    if _is_left_behind(path):
-        path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        if _is_left_behind(path):
+            path.unlink(missing_ok=True)
         listener.bind(str(path))
         listener.listen(BACKLOG)
     except OSError as error:
