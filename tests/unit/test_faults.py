@@ -20,6 +20,7 @@ from tickpath.server.config import make_config
 from tickpath.server.executor import InlineExecutor, Requester
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.model import load_model
+from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
 from tickpath.wire import Code, Failure, Infer, Ping, Pong
@@ -89,7 +90,7 @@ def test_a_fault_in_a_session_is_told_and_ends_it(tmp_path: Path, caplog: pytest
 
     def service(loop: asyncio.AbstractEventLoop) -> Service:
         model = load_model(config.models[0], 0, loop, None, 1 << 20)
-        return Service(config, (replace(model, executor=Faulty()),), records, loop, 8)
+        return Service(config, (replace(model, executor=Faulty()),), records, loop, 8, Polling(loop, 0))
 
     def talk(peer: Peer) -> None:
         peer.greet()

@@ -1,9 +1,8 @@
 """Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
 
 One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the
-loop's until
-the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single operations
-are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
+loop's until the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single
+operations are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
 """
 
 import asyncio
@@ -60,7 +59,11 @@ class Executor(Protocol):
     def waiting_count(self) -> int: ...
 
     def close(self) -> None:
-        """Refuse what waits, and end after what runs. On the loop's thread; nothing may be submitted any more."""
+        """Refuse what waits; what runs still finishes. On the loop's thread; nothing may be submitted any more."""
+        ...
+
+    def join(self) -> None:
+        """After `close`: wait for what runs."""
         ...
 
 
@@ -85,6 +88,9 @@ class InlineExecutor:
         return 0
 
     def close(self) -> None:
+        pass
+
+    def join(self) -> None:
         pass
 
 
@@ -144,6 +150,8 @@ class ThreadExecutor:
                 request = self._waiting.popleft()
                 request.requester.finish(request.infer, _STOPPED)
         self._wake.put(False)
+
+    def join(self) -> None:
         self._thread.join()
 
     def _work(self) -> None:

@@ -19,12 +19,13 @@ Flags, each set once: `_leaving`, the session ends when nothing is in flight; `_
 import asyncio
 import logging
 from collections.abc import Callable
+from importlib.metadata import version
 from time import monotonic_ns
 from typing import Final, cast
 
 from tickpath.observe.records import GlobalCell, ModelCell
 from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
-from tickpath.server.executor import Outcome
+from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.lane import Answer
 from tickpath.server.model import ServedModel
 from tickpath.server.reader_watch import ReaderWatch
@@ -54,7 +55,9 @@ log = logging.getLogger(__name__)
 
 # How long a refused client's bytes are still received and dropped: a round trip anywhere on earth, and a little.
 LINGER_S: Final = 1.0
-SERVER_NAME: Final = "tickpath"
+SERVER_NAME: Final = f"tickpath {version('tickpath')}"
+# One session's turn: as long as the longest model that runs inline. Who has sent more than fits lets others go first.
+TURN_NS: Final = INLINE_COMPUTE_NS_MAX
 
 
 class Session(asyncio.BufferedProtocol):
@@ -75,7 +78,9 @@ class Session(asyncio.BufferedProtocol):
         self._last_words: Failure | None = None
         self._timer: asyncio.TimerHandle | None = None  # Hello, then the frame's deadline, then lingering
         self._watch: ReaderWatch  # from connection_made on
+        self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
+        self._turn_over = False  # frames wait in the buffer for the session's next turn
         self._in_flight: dict[int, ServedModel] = {}
 
     # -- the transport's side --
@@ -107,11 +112,11 @@ class Session(asyncio.BufferedProtocol):
         return self._service.discard if self._deaf else self._decoder.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        received_ns = monotonic_ns()
+        self._received_ns = received_ns = monotonic_ns()
         if self._deaf:
             return
         self._decoder.received(nbytes)
-        self._serve_frames(received_ns)
+        self._serve_frames(received_ns + TURN_NS)
         self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
@@ -136,18 +141,15 @@ class Session(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        if self._transport is None:
-            return
-        if not self._closing:
+        if self._transport is not None and not self._closing:
             self._watch.stop()
-            self._serve_frames(monotonic_ns())
-        if self._writable and not self._done_reading:
-            self._transport.resume_reading()
+        self._take_up()
 
     # -- frames --
 
-    def _serve_frames(self, received_ns: int) -> None:
-        decoder = self._decoder
+    def _serve_frames(self, turn_ends_ns: int) -> None:
+        """Serve what has come, until the turn is over."""
+        decoder, received_ns = self._decoder, self._received_ns
         try:
             while self._writable and not self._deaf and (frame := decoder.next_frame()) is not None:
                 first_byte_ns = received_ns
@@ -158,19 +160,43 @@ class Session(asyncio.BufferedProtocol):
                     self._infer(message, first_byte_ns, received_ns)
                 else:
                     self._serve_rare(message)
+                if not decoder.bytes_waiting:
+                    return
+                if monotonic_ns() >= turn_ends_ns:
+                    self._end_turn()
+                    return
         except RemoteProtocolError as error:
             self._refuse_session(error.code, error.message)
         except Exception:
             log.exception("a fault of the server ended a session")
             self._records.refused(None, Code.INTERNAL)
             self._end_with(Code.INTERNAL, OUR_FAULT)
-        if decoder.bytes_waiting:
-            self._watch_partial_frame(received_ns)
+        self._watch_partial_frame(received_ns)
+
+    def _end_turn(self) -> None:
+        """Others go first: what is left is served on the loop's next round, and nothing more is read until then."""
+        if self._transport is not None and not self._turn_over:
+            self._turn_over = True
+            self._transport.pause_reading()
+            self._service.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Go on with what waits in the buffer, then read again."""
+        if self._transport is None or self._turn_over:
+            return
+        if not self._closing:
+            self._serve_frames(monotonic_ns() + TURN_NS)
+        if self._writable and not self._turn_over and not self._done_reading:
+            self._transport.resume_reading()
 
     def _watch_partial_frame(self, received_ns: int) -> None:
         """The deadline of a frame that has begun and not ended counts from its first byte, whatever trickles in
         after."""
-        if self._greeted and self._writable and not self._deaf:
+        if self._decoder.bytes_waiting and self._greeted and self._writable and not self._deaf:
             self._first_byte_ns = self._first_byte_ns or received_ns
             if self._timer is None:
                 self._set_timer(self._service.config.frame_s, self._frame_late)
@@ -212,12 +238,8 @@ class Session(asyncio.BufferedProtocol):
             self._ended(infer.id, model)
         if type(outcome) is not Answer:
             self._refuse(infer.id, model, cast(Refusal, outcome))
-        elif self._transport is None or self._closing:
-            self._records.refused(model.handle, Code.CANCELLED)
         else:
-            if not self._writable:
-                self._watch.wrote(len(outcome.frame))
-            self._transport.write(outcome.frame)
+            self._send(outcome.frame)
             sent_ns = monotonic_ns()
             self._records.answered(
                 model.handle,
@@ -248,8 +270,7 @@ class Session(asyncio.BufferedProtocol):
             case Cancel(id=request_id):
                 self._cancel(request_id)
             case Goodbye():
-                self._leaving = True
-                self._end_when_done()
+                self.leave()
             case _:
                 raise RemoteProtocolError(
                     Code.BAD_MESSAGE, "Hello is the first message of a session, and only the first"
@@ -282,11 +303,10 @@ class Session(asyncio.BufferedProtocol):
         if self._greeted and not self._closing:
             self._write(Goodbye("the server is shutting down"))
 
-    @property
-    def idle(self) -> bool:
-        """Nothing in flight and nothing of the replies left to send."""
-        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        return not self._in_flight and unsent == 0
+    def leave(self) -> None:
+        """End the session as soon as what is in flight is answered."""
+        self._leaving = True
+        self._end_when_done()
 
     # -- refusals and the end --
 
@@ -320,7 +340,7 @@ class Session(asyncio.BufferedProtocol):
         if self._last_words is not None:
             self._write(self._last_words)
         if self._done_reading:
-            self.close()
+            self._close()
         else:
             self._deaf = self._closing = True
             self._transport.write_eof()
@@ -333,19 +353,25 @@ class Session(asyncio.BufferedProtocol):
 
     def _write(self, message: ServerMessage) -> None:
         if self._transport is not None and not self._closing:
-            frame = self._encoder.frame(message)
-            if not self._writable:
-                self._watch.wrote(len(frame))
-            self._transport.write(frame)
+            self._send(self._encoder.frame(message))
 
-    def close(self) -> None:
+    def _send(self, frame: bytes) -> None:
+        """Where the client is gone, its answer is dropped; that it was computed is counted all the same."""
+        if self._transport is None or self._closing:
+            return
+        if not self._writable:
+            self._watch.wrote(len(frame))
+        self._transport.write(frame)
+
+    def _close(self) -> None:
         """Close once what is written has been sent."""
         self._deaf = self._closing = True
         self._stop_timer()
         if self._transport is not None:
             self._transport.close()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """End it now, whatever is under way."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -364,7 +390,7 @@ class Session(asyncio.BufferedProtocol):
         if self._watch.unsent_bytes():
             self._set_timer(LINGER_S, self._lingered)
         else:
-            self._abort()
+            self.abort()
 
     def _hello_late(self) -> None:
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
@@ -380,4 +406,4 @@ class Session(asyncio.BufferedProtocol):
     def _stalled(self) -> None:
         log.warning("dropped a client that had read none of its replies for %g s", self._service.config.write_stall_s)
         self._records.add(GlobalCell.SLOW_READERS_DROPPED)
-        self._abort()
+        self.abort()
