@@ -138,8 +138,9 @@ class _Core:
             stack.callback(model.executor.close)
             models.append(model)
             log.info(
-                "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
+                "model %s: %s; %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
                 model.info.name,
+                model.engine.spec.describe(),
                 model.description.engine,
                 ",".join(map(str, model.info.buckets)),
                 model.compute_ns / 1e3,

@@ -78,5 +78,5 @@ def _bad_value(name: str) -> Refusal:
     return Refusal(
         Code.BAD_VALUE,
         f"input {name!r} holds a NaN or an infinity (or a bool other than 0 and 1), which this server refuses "
-        'since models hide it: send finite values, or serve the model with non_finite = "pass"',
+        'since models hide it: send finite values, or serve the model with --non-finite pass (non_finite = "pass")',
     )
