@@ -25,7 +25,7 @@ from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.listeners import BACKLOG, AddressError, address_of, listen_tcp, listen_unix
 from tickpath.server.model import ServedModel, load_model
-from tickpath.server.observer_process import ObserverProcess
+from tickpath.server.observer_process import ObserverError, ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
 EXIT_FAULT: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_MODEL: Final = 3
 EXIT_ADDRESS: Final = 4
 
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
@@ -59,6 +57,9 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
     except AddressError as error:
         log.error("%s", error)
         return EXIT_ADDRESS
+    except ObserverError as error:
+        log.error("%s", error)
+        return EXIT_FAULT
 
 
 class _Core:
@@ -73,14 +74,14 @@ class _Core:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        _on_stop_signals(lambda *_: stop.set())
+        _on_stop_signals(_stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
-            observer = self._start_observer(loop, records, stack)
             poll_ns = _poll_ns(config)
-            thread_cpus = _pin(config.cpu)
-            models = self._load(loop, thread_cpus, stack)
+            other_cpus = _pin(config.cpu)
+            observer = self._start_observer(loop, other_cpus, stack)
+            models = self._load(loop, other_cpus, stack)
             records.describe(CoreDescription(os.getpid(), tuple(model.description for model in models)))
             service = Service(config, models, records, loop, _sessions_max(config), Polling(loop, poll_ns))
             await warm_network_path(service)
@@ -91,6 +92,7 @@ class _Core:
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
+            _on_stop_signals(lambda *_: stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
             await stop.wait()
@@ -115,12 +117,12 @@ class _Core:
         return listeners
 
     def _start_observer(
-        self, loop: asyncio.AbstractEventLoop, records: RecordWriter, stack: ExitStack
+        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
     ) -> ObserverProcess | None:
         config = self._config
         if config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, records.fd, config.observer_host, config.observer_port, config.cpu)
+        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
         stack.callback(observer.stop)
         observer.start()
         return observer
@@ -132,11 +134,13 @@ class _Core:
         for handle, model_config in enumerate(self._config.models):
             model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
             stack.callback(model.engine.close)
+            stack.callback(model.executor.join)
             stack.callback(model.executor.close)
             models.append(model)
             log.info(
-                "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
+                "model %s: %s; %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
                 model.info.name,
+                model.engine.spec.describe(),
                 model.description.engine,
                 ",".join(map(str, model.info.buckets)),
                 model.compute_ns / 1e3,
@@ -177,15 +181,21 @@ class _Core:
         for session in tuple(service.sessions):
             session.say_goodbye()
         await asyncio.sleep(GOODBYE_S)
-        while any(not session.idle for session in service.sessions) and monotonic() < end_s:
-            await asyncio.sleep(0.005)
+        for session in tuple(service.sessions):
+            session.leave()
+        await _ended(service, end_s)
         for model in service.models:
             model.executor.close()
-        await asyncio.sleep(0)  # what has just run is answered
+        await _ended(service, end_s + GOODBYE_S)
         for session in tuple(service.sessions):
-            session.close()
-        while service.sessions and monotonic() < end_s + GOODBYE_S:
-            await asyncio.sleep(0.005)
+            session.abort()
+        await asyncio.sleep(0)
+
+
+async def _ended(service: Service, until_s: float) -> None:
+    """Wait until all sessions have ended, or until then."""
+    while service.sessions and monotonic() < until_s:
+        await asyncio.sleep(0.005)
 
 
 def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
@@ -193,6 +203,11 @@ def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -
     process in its last moments, and change its exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
+
+
+def _stop_starting(_number: int, _frame: object) -> None:
+    """Nobody is served yet: unwind what has been set up, and end."""
+    raise SystemExit(EXIT_OK)
 
 
 def _age_s() -> float:

@@ -1,9 +1,8 @@
 """Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
 
 One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the
-loop's until
-the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single operations
-are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
+loop's until the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single
+operations are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
 """
 
 import asyncio
@@ -13,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Set
 from contextlib import suppress
 from queue import SimpleQueue
-from statistics import median
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
@@ -60,7 +58,11 @@ class Executor(Protocol):
     def waiting_count(self) -> int: ...
 
     def close(self) -> None:
-        """Refuse what waits, and end after what runs. On the loop's thread; nothing may be submitted any more."""
+        """Refuse what waits; what runs still finishes. On the loop's thread; nothing may be submitted any more."""
+        ...
+
+    def join(self) -> None:
+        """After `close`: wait for what runs."""
         ...
 
 
@@ -85,6 +87,9 @@ class InlineExecutor:
         return 0
 
     def close(self) -> None:
+        pass
+
+    def join(self) -> None:
         pass
 
 
@@ -144,6 +149,8 @@ class ThreadExecutor:
                 request = self._waiting.popleft()
                 request.requester.finish(request.infer, _STOPPED)
         self._wake.put(False)
+
+    def join(self) -> None:
         self._thread.join()
 
     def _work(self) -> None:
@@ -158,8 +165,8 @@ class ThreadExecutor:
             self._hand_back(request.requester.finish, request.infer, outcome)
 
 
-def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: list[int]) -> Literal["inline", "thread"]:
-    """Where a model runs: as asked, or by the median of its warm-up replays of the largest bucket, in ns."""
+def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: int) -> Literal["inline", "thread"]:
+    """Where a model runs: as asked, or by what a replay of its largest bucket takes, in ns."""
     if asked != "auto":
         return asked
-    return "inline" if median(compute_ns) <= INLINE_COMPUTE_NS_MAX else "thread"
+    return "inline" if compute_ns <= INLINE_COMPUTE_NS_MAX else "thread"

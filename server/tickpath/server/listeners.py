@@ -8,6 +8,16 @@ from pathlib import Path
 # Connections that may wait to be accepted while the loop computes: a whole desk reconnecting at the same moment.
 BACKLOG = 1024
 
+# A desk whose host has lost its power says nothing more, and its sessions must not be held for it for ever: silent for
+# 30 s, then asked every 10 s, gone after three questions; what was sent to it is waited for as long. Connections
+# inherit this from the listener.
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 30,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 60_000,
+}
+
 
 class AddressError(Exception):
     """The address can't be listened on. The text names it and says what to do."""
@@ -24,6 +34,9 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         raise AddressError(
             f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
         ) from None
+    for option, value in KEEPALIVE.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setblocking(False)
     return listener
 

@@ -6,28 +6,32 @@ from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
 
+from tickpath.server.timer import Timer
+
 
 class ReaderWatch:
     """Looks at a transport every `stall_s` from `start` to `stop`, and calls `stalled` once the client has taken
-    nothing in between. It keeps `stalled` only so long: the session that it belongs to is then in no cycle, and goes
-    with its buffers as the connection does, not at some later collection."""
+    nothing in between."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, stall_s: float) -> None:
-        self._loop = loop
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        stall_s: float,
+        stalled: Callable[[], None],
+    ) -> None:
         self._transport = transport
         self._stall_s = stall_s
-        self._timer: asyncio.TimerHandle | None = None
+        self._stalled = stalled
+        self._timer = Timer(loop)
         self._unsent_bytes = 0  # when it last looked, and what was written since
 
-    def start(self, stalled: Callable[[], None]) -> None:
-        self.stop()
+    def start(self) -> None:
         self._unsent_bytes = self.unsent_bytes()
-        self._timer = self._loop.call_later(self._stall_s, self._look, stalled)
+        self._timer.start(self._stall_s, self._look)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     def wrote(self, byte_count: int) -> None:
         """So much more waits: that is not the client's doing."""
@@ -40,8 +44,8 @@ class ReaderWatch:
         in_kernel = int.from_bytes(ioctl(fd, TIOCOUTQ, bytes(4)), sys.byteorder)
         return self._transport.get_write_buffer_size() + in_kernel
 
-    def _look(self, stalled: Callable[[], None]) -> None:
+    def _look(self) -> None:
         if 0 < self._unsent_bytes <= self.unsent_bytes():
-            stalled()
+            self._stalled()
         else:
-            self.start(stalled)
+            self.start()

@@ -7,7 +7,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -73,7 +74,7 @@ def _slow() -> Any:
     size = 1024
     names = [f"h{i}" for i in range(17)]
     nodes = [helper.make_node("Identity", ["x"], ["echo"]), helper.make_node("MatMul", ["x", "widen"], [names[0]])]
-    nodes += [helper.make_node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes += [helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(names)]
     nodes.append(helper.make_node("ReduceMax", [names[-1], "axis"], ["slow"]))
     random = np.random.default_rng(0)
     return model(
@@ -119,6 +120,21 @@ def expect_answers(peer: Peer, *requests: Infer) -> None:
         assert is_answer(reply, request), str(reply)[:300]
 
 
+def gather(peer: Peer, *requests: Infer) -> list[Failure]:
+    """The replies to these, in whatever order: a right Result or a Failure each. Returns the failures as they came."""
+    waiting = {request.id: request for request in requests}
+    failures = []
+    for _ in requests:
+        reply = peer.receive()
+        assert isinstance(reply, Result | Failure), str(reply)[:300]
+        request = waiting.pop(reply.id)
+        if isinstance(reply, Failure):
+            failures.append(reply)
+        else:
+            assert is_answer(reply, request), str(reply)[:300]
+    return failures
+
+
 def expect_failure(peer: Peer, request_id: int, code: Code) -> str:
     """The next reply refuses this request so. Returns its message."""
     reply = peer.receive()
@@ -133,6 +149,13 @@ def expect_end(peer: Peer, code: Code) -> str:
     message = expect_failure(peer, 0, code)
     assert peer.receive() is None
     return message
+
+
+@contextmanager
+def crowd(server: RunningServer, count: int) -> Iterator[list[Peer]]:
+    """So many connections that say nothing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Peer(server.connect())) for _ in range(count)]
 
 
 def connect_unix(server: RunningServer) -> socket.socket:
@@ -186,6 +209,11 @@ class Neighbour:
         except BaseException as error:
             self._error = error
 
+    def pause(self) -> None:
+        """Ask no more, unless by `ask`."""
+        self._stop.set()
+        self._thread.join()
+
     def __enter__(self) -> Self:
         for peer in self._peers:
             peer.greet()
@@ -195,8 +223,7 @@ class Neighbour:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self.pause()
         try:
             if self._error is not None:
                 raise self._error

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.hostile.arena import (
     Model,
     connect_unix,
+    crowd,
     echo,
     expect_answers,
     expect_end,
@@ -53,17 +54,14 @@ def test_a_length_costs_nothing_until_its_bytes_come(usual: RunningServer) -> No
         with Peer(usual.connect()) as other:
             largest = other.greet().limits.frame_bytes_max
         assert largest > 2 * RSS_BYTES_MAX
-        stalled = [usual.connect() for _ in range(50)]
-        for number, connection in enumerate(stalled):
-            peer = Peer(connection)
-            peer.greet()
-            lie = (largest + 1, 0x80000000, 0xFFFFFFFF, largest)[number % 4]
-            connection.sendall(struct.pack("<I", lie) + b"\x95\x05\x01")
-        first.send(Ping(2))
-        assert isinstance(first.receive(), Pong)
-        assert usual.rss_bytes() - before < RSS_BYTES_MAX
-        for connection in stalled:
-            connection.close()
+        with crowd(usual, 50) as stalled:
+            for number, peer in enumerate(stalled):
+                peer.greet()
+                lie = (largest + 1, 0x80000000, 0xFFFFFFFF, largest)[number % 4]
+                peer.socket.sendall(struct.pack("<I", lie) + b"\x95\x05\x01")
+            first.send(Ping(2))
+            assert isinstance(first.receive(), Pong)
+            assert usual.rss_bytes() - before < RSS_BYTES_MAX
 
 
 @pytest.mark.parametrize("sent_bytes", [1, 3, 4, 5, 100])
