@@ -221,10 +221,11 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
     from tickpath.client import TickpathError
     from tickpath.console import demo as demonstration
     from tickpath.console.errors import ConsoleError
+    from tickpath.loadtest.errors import LoadTestError
 
     _check_zoo(model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _ending(Failed, TickpathError, ConsoleError):
+    with _ending(Failed, TickpathError, ConsoleError, LoadTestError):
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
 
 

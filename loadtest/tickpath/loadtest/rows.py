@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.loadtest.run import OK, PENDING, ROW, SKIPPED, UNSENT
+from tickpath.loadtest.run import LOST, OK, PENDING, ROW, SKIPPED, UNSENT
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -40,7 +40,7 @@ class RowWriter:
     __slots__ = ("_bytes",)
 
     def __init__(self, rows: Rows) -> None:
-        self._bytes = memoryview(rows.view(np.uint8))
+        self._bytes = rows.view(np.uint8).data
 
     def sent(self, index: int, intended_ns: int, sent_ns: int, connection: int) -> None:
         _SENT.pack_into(self._bytes, index * ROW.itemsize, intended_ns, sent_ns, 0, PENDING, connection)
@@ -49,16 +49,18 @@ class RowWriter:
         _SENT.pack_into(self._bytes, index * ROW.itemsize, intended_ns, 0, 0, SKIPPED, connection)
 
     def done(self, index: int, done_ns: int, code: int, stamps: Sequence[int]) -> None:
-        """Answered, or with a `done_ns` of 0 lost."""
         start = index * ROW.itemsize
         if stamps:
             _STAMPS.pack_into(self._bytes, start + _STAMPS_AT, *stamps)
         _DONE.pack_into(self._bytes, start + _DONE_AT, done_ns, code)
 
+    def lost(self, index: int) -> None:
+        _DONE.pack_into(self._bytes, index * ROW.itemsize + _DONE_AT, 0, LOST)
+
 
 def reached(rows: Rows) -> int:
     """How many rows the sender has come to; they are the first ones."""
-    return bisect_left(range(len(rows)), True, key=lambda index: _untouched(rows[index]))
+    return bisect_left(range(len(rows)), True, key=lambda index: _untouched(rows, index))
 
 
 def collect(rows: Rows, warmup: int, keep_unsent: bool) -> Rows:
@@ -69,5 +71,5 @@ def collect(rows: Rows, warmup: int, keep_unsent: bool) -> Rows:
     return kept
 
 
-def _untouched(row: np.void) -> bool:
-    return bool(row["sent_ns"] == 0 and row["code"] == OK)
+def _untouched(rows: Rows, index: int) -> bool:
+    return bool(rows["sent_ns"][index] == 0 and rows["code"][index] == OK)

@@ -14,8 +14,7 @@ from tickpath.loadtest.errors import LoadTestError
 
 Stamps: TypeAlias = tuple[int, ...]
 
-# Index of the request, how it ended (run.OK or a code of tickpath.wire.Code), the server's stamps (empty: it gives
-# none).
+# Index of the request, how it ended (run.OK or a code of tickpath.wire.Code), the server's six stamps (or none).
 Answer: TypeAlias = tuple[int, int, Stamps]
 
 # What no target needs to bound: more than any server holds.
@@ -58,7 +57,8 @@ class Dialogue(Protocol):
         """Room for what comes, at least one byte."""
 
     def received(self, byte_count: int) -> Sequence[Answer]:
-        """That many bytes came. Never raises: whatever ends the dialogue is in `ended`."""
+        """That many bytes came. Raises LoadTestError and TickpathError until it is `ready`, where the request can't be
+        made; nothing after that: whatever ends the dialogue is in `ended`."""
 
 
 class Target(Protocol):

@@ -85,7 +85,6 @@ class TickpathDialogue:
         self.in_flight_max = 0
         self.ready = False
         self.ended = ""
-        self.error: Exception | None = None
         self._target = target
         self._frames: list[bytearray] = []
         self._id_at = 0
