@@ -95,8 +95,13 @@ def summarise(samples_ns: npt.NDArray[np.int64]) -> Summary:
         raise ValueError("there are no samples")
     ascending_ns = np.sort(samples_ns)
     return Summary(
-        len(samples_ns),
-        *(nearest_rank(ascending_ns, quantile) for quantile in (P50, P90, P95, P99, P999, P9999)),
+        count=len(samples_ns),
+        p50_ns=nearest_rank(ascending_ns, P50),
+        p90_ns=nearest_rank(ascending_ns, P90),
+        p95_ns=nearest_rank(ascending_ns, P95),
+        p99_ns=nearest_rank(ascending_ns, P99),
+        p999_ns=nearest_rank(ascending_ns, P999),
+        p9999_ns=nearest_rank(ascending_ns, P9999),
         max_ns=int(ascending_ns[-1]),
         mean_ns=float(samples_ns.mean()),
         p999_interval=interval(ascending_ns, P999),

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.client import Client, TickpathError
-from tickpath.loadtest import schedule
 from tickpath.loadtest.orderbook import windows
 from tickpath.loadtest.pace import wait_until
 from tickpath.loadtest.samples import Samples
+from tickpath.loadtest.schedule import Constant
 
 # Between the end of the warm-up and the first request that counts.
 LEAD_NS = 1_000_000
@@ -57,7 +57,8 @@ def run(plan: Plan) -> None:
 
 
 def _send(client: Client, plan: Plan, books: Inputs, samples: Samples) -> None:
-    times = schedule.constant_rate(time.monotonic_ns() + LEAD_NS, plan.rate_hz, plan.count).tolist()
+    offsets_ns = Constant(plan.rate_hz, plan.count / plan.rate_hz).offsets_ns()
+    times = (time.monotonic_ns() + LEAD_NS + offsets_ns).tolist()
     last_ns = times[-1] + OVERRUN_NS
     for tick, intended_ns in enumerate(times):
         inputs = _inputs(books, tick)
