@@ -24,6 +24,7 @@ P95: Final = Fraction(95, 100)
 P99: Final = Fraction(99, 100)
 P999: Final = Fraction(999, 1000)
 P9999: Final = Fraction(9999, 10_000)
+PERCENTILES: Final = {"p50": P50, "p90": P90, "p95": P95, "p99": P99, "p99.9": P999, "p99.99": P9999}
 
 # A percentile with fewer samples than this beyond it is thin: one stall more or less would move it.
 BEYOND_MIN: Final = 10
