@@ -16,7 +16,8 @@ import numpy as np
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.plan import Ended, Failed, Message, Plan, Started
 from tickpath.loadtest.rows import Rows, collect, create_rows, reached
-from tickpath.loadtest.run import NANOSECONDS, Run
+from tickpath.loadtest.run import Run
+from tickpath.loadtest.schedule import Schedule
 from tickpath.loadtest.target import UNBOUNDED, Options
 
 # Rows lie in memory, so that the sender never waits for a disk.
@@ -28,23 +29,14 @@ PROGRESS_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLoop:
-    """Requests leave at `offsets_ns`, int64[count], ascending, from the start, whatever the answers do."""
-
-    offsets_ns: NANOSECONDS
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
 class ClosedLoop:
     """`concurrency` requests are in flight for `seconds`: each answer is followed by the next request."""
 
     concurrency: int
     seconds: float
 
-    @property
-    def description(self) -> str:
-        return f"closed loop, {self.concurrency} in flight"
+    def describe(self) -> str:
+        return f"closed loop, {self.concurrency:,} in flight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ class Load:
     """What to send where. `target` is that of `make_target`; `in_flight_max` is of each connection."""
 
     options: Options
-    loop: OpenLoop | ClosedLoop
+    loop: Schedule | ClosedLoop
     target: str = "tickpath"
     connections: int = 1
     in_flight_max: int = UNBOUNDED
@@ -131,11 +123,11 @@ class _Worker:
     def _make_run(self, ended: Ended) -> Run:
         started, loop = self._started, self._load.loop
         assert started is not None
-        open_loop = isinstance(loop, OpenLoop)
+        open_loop = not isinstance(loop, ClosedLoop)
         return Run(
             target=started.target,
             model=started.model,
-            schedule=loop.description,
+            schedule=loop.describe(),
             open_loop=open_loop,
             connections=self._load.connections,
             rows=collect(self._rows, self._load.warmup, keep_unsent=open_loop),
@@ -167,6 +159,7 @@ def _make_rows(load: Load, path: Path) -> Rows:
     loop = load.loop
     if isinstance(loop, ClosedLoop):
         return create_rows(path, load.warmup + max(1, round(CLOSED_HZ_MAX * loop.seconds)))
-    rows = create_rows(path, load.warmup + len(loop.offsets_ns))
-    rows["intended_ns"][load.warmup :] = loop.offsets_ns
+    offsets_ns = loop.offsets_ns()
+    rows = create_rows(path, load.warmup + len(offsets_ns))
+    rows["intended_ns"][load.warmup :] = offsets_ns
     return rows

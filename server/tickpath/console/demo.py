@@ -21,8 +21,8 @@ from tickpath.console.tables import latency_table, stage_table
 from tickpath.engines import zoo
 from tickpath.loadtest.latency import summarise
 from tickpath.loadtest.run import NANOSECONDS, Run
-from tickpath.loadtest.runner import Load, OpenLoop, measure
-from tickpath.loadtest.schedule import constant_rate
+from tickpath.loadtest.runner import Load, measure
+from tickpath.loadtest.schedule import Constant
 from tickpath.loadtest.target import Options
 
 NO_FLOOR = "No C floor to compare with: `make build/floor`, then --floor build/floor."
@@ -38,8 +38,8 @@ class Settings:
     floor: Path | None
 
     @property
-    def count(self) -> int:
-        return max(1, round(self.rate_hz * self.seconds))
+    def schedule(self) -> Constant:
+        return Constant(self.rate_hz, self.seconds)
 
 
 def run(settings: Settings, console: Console) -> None:
@@ -72,11 +72,10 @@ def _measure_floor(settings: Settings, ready: Ready, folder: Path, console: Cons
 
 
 def _stream(settings: Settings, ready: Ready, console: Console) -> Run:
-    count = settings.count
-    loop = OpenLoop(constant_rate(0, settings.rate_hz, count), f"constant {settings.rate_hz:,g}/s")
+    count = len(settings.schedule.offsets_ns())
     console.print(f"Streaming a synthetic book: {count:,} requests at {settings.rate_hz:,g} a second.")
     with _progress(count, console) as told:
-        run = measure(Load(Options(ready.address, settings.model), loop, told=told))
+        run = measure(Load(Options(ready.address, settings.model), settings.schedule, told=told))
     if run.ending == "interrupted":
         console.print("Stopped early: what follows is what was measured until then.")
     elif run.ending == "server lost":
@@ -114,7 +113,7 @@ def _ratios(latency_ns: NANOSECONDS, floor_ns: NANOSECONDS, compute_ns: NANOSECO
     latency, bare = summarise(latency_ns).p50_ns, summarise(floor_ns).p50_ns
     with_compute = bare + summarise(compute_ns).p50_ns
     return (
-        f"p50 is {latency / bare:.2f} x the C floor (blocking C, the same byte counts, the same rate)\n"
+        f"p50 is {latency / bare:.2f} x the C floor (C on both sides, the same byte counts, the same rate)\n"
         f"and {latency / with_compute:.2f} x the floor and the model's own compute time together."
     )
 
