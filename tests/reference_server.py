@@ -70,23 +70,23 @@ class _Server:
         self._arrivals_ns: list[int] = []
         self._frame = FrameEncoder().frame
 
-    def serve(self, listener: socket.socket, stop: int) -> None:
-        """Until something comes on the descriptor `stop`."""
+    def serve(self, listener: socket.socket, stop: socket.socket) -> None:
+        """Until something comes on `stop`."""
         while True:
             wait_s = max(0.0, (self._due[0][0] - time.monotonic_ns()) / 1e9) if self._due else None
             readable, _, _ = select.select([listener, stop, *self._decoders], [], [], wait_s)
             if stop in readable:
                 break
             for connection in readable:
-                if connection is listener:
-                    accepted, _ = listener.accept()
-                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._decoders[accepted] = FrameDecoder(LIMITS.frame_bytes_max)
-                else:
-                    self._receive(connection)
+                self._accept(listener) if connection is listener else self._receive(connection)
             self._answer()
         if self._behaviour.arrivals:
             np.array(self._arrivals_ns, np.int64).tofile(self._behaviour.arrivals)
+
+    def _accept(self, listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoders[accepted] = FrameDecoder(LIMITS.frame_bytes_max)
 
     def _receive(self, connection: socket.socket) -> None:
         decoder = self._decoders[connection]
@@ -146,7 +146,9 @@ class ReferenceServer:
 
 
 @contextmanager
-def reference_server(folder: Path, behaviour: Behaviour, delays_ns: Sequence[int] = ()) -> Iterator[ReferenceServer]:
+def reference_server(
+    folder: Path, behaviour: Behaviour, delays_ns: Sequence[int] | npt.NDArray[np.int64] = ()
+) -> Iterator[ReferenceServer]:
     """With the delays of `behaviour`, or `delays_ns` in their place."""
     arrivals = folder / "arrivals"
     behaviour = msgspec.structs.replace(behaviour, arrivals=str(arrivals))
@@ -165,8 +167,8 @@ def reference_server(folder: Path, behaviour: Behaviour, delays_ns: Sequence[int
 
 def main() -> None:
     behaviour = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Behaviour)
-    stop, stopper = os.pipe()
-    signal.signal(signal.SIGTERM, lambda *_: os.write(stopper, b"."))
+    stop, stopper = socket.socketpair()
+    signal.signal(signal.SIGTERM, lambda *_: stopper.send(b"."))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
