@@ -64,3 +64,30 @@ def save(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path
     path = folder / name
     path.write_bytes(proto.SerializeToString())
     return path
+
+
+def slow(steps: int) -> onnx.ModelProto:
+    """One float in, eight out, after a recurrence of this many steps: long to compute, and small to send."""
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Mul", ["x", "ones"], ["repeated"]),
+        helper.make_node("Transpose", ["repeated"], ["turned"], perm=[1, 0]),
+        helper.make_node("Unsqueeze", ["turned", "two"], ["sequence"]),
+        helper.make_node("GRU", ["sequence", "W", "R"], ["", "state"], hidden_size=8),
+        helper.make_node("Squeeze", ["state", "zero"], ["y"]),
+    ]
+    constants = [
+        constant("ones", np.ones((1, steps))),
+        constant("W", random.standard_normal((1, 24, 1))),
+        constant("R", random.standard_normal((1, 24, 8))),
+        constant("two", [2], np.int64),
+        constant("zero", [0], np.int64),
+    ]
+    return model(nodes, [value("x", np.float32, ["N", 1])], [value("y", np.float32, ["N", 8])], constants)
+
+
+def wide(width: int) -> onnx.ModelProto:
+    """One float in, this many out: small to ask, and large to answer."""
+    node = helper.make_node("Mul", ["x", "ones"], ["y"])
+    outputs = [value("y", np.float32, ["N", width])]
+    return model([node], [value("x", np.float32, ["N", 1])], outputs, [constant("ones", np.ones((1, width)))])

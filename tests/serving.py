@@ -104,22 +104,27 @@ def serve(
     models: Sequence[Mapping[str, Any]],
     *,
     flags: Sequence[str] = (),
+    prefix: Sequence[str] = (),
     exit_code: int | None = 0,
+    process_group: int | None = None,
     **settings: Any,
 ) -> Iterator[RunningServer]:
     """A server of `models` on a free TCP port and a Unix socket, without an observer unless `settings` say so.
 
-    `exit_code`: what it must end with after SIGTERM (None: the test ends it itself).
+    `prefix`: a command that runs it. `exit_code`: what it must end with after SIGTERM (None: the test ends it itself).
+    `process_group`: 0 gives it one of its own, as a shell does for what runs in the foreground.
     """
     defaults: dict[str, Any] = {"port": 0, "uds": str(folder / "s")}
     if "observer_port" not in settings:
         flags = [*flags, "--no-observer"]
     config = write_config(folder, models, **(defaults | settings))
-    command = [sys.executable, "-m", "tickpath.cli", "serve", "--config", str(config), "--json", *flags]
+    command = [*prefix, sys.executable, "-m", "tickpath.cli", "serve", "--config", str(config), "--json", *flags]
     log = folder / "server.log"
     with (
         log.open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=process_group
+        ) as process,
     ):
         try:
             assert process.stdout is not None

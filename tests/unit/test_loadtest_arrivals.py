@@ -1,5 +1,6 @@
 """Arrival times from files: real ones, every kind and unit, and one line for whatever is wrong."""
 
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -177,3 +178,10 @@ class TestDbn:
         pytest.importorskip("databento_dbn")
         with pytest.raises(LoadTestError, match="can't be read as DBN"):
             read_arrivals(written(tmp_path / "a.dbn", "time\n" + "1\n" * 1000))
+
+
+@pytest.mark.parametrize(("name", "package"), [("a.dbn", "databento_dbn"), ("a.parquet", "pyarrow")])
+def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(LoadTestError, match=r"can't be read: pip install 'tickpath\[replay\]'"):
+        read_arrivals(written(tmp_path / name, "?"))

@@ -56,7 +56,12 @@ class Slot:
         self._output_views = [tensor.view for tensor in self._outputs]
         self._defaults = [_raw(tensor.default) for tensor in spec.inputs]
         self._used_rows = 0  # rows that may hold something else than zeros
-        self._checks = [check for tensor in self._inputs if (check := _value_check(tensor)) is not None]
+        for tensor, default in zip(self._inputs, self._defaults, strict=True):
+            if tensor.spec.optional:
+                tensor.view[:] = default
+        checks = filter(None, map(_value_check, self._inputs))
+        # An optional input is not checked where its own default, which it holds now, would not pass.
+        self._checks = [(name, check) for name, check in checks if check() == 0]
         graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
         self.replay: Callable[[], None] = graph.replay
 
@@ -118,7 +123,7 @@ def _value_check(tensor: _Tensor) -> tuple[str, Callable[[], object]] | None:
     also warns.) float16 has no fast dot product.
     """
     flat = tensor.array.reshape(-1)
-    if tensor.spec.optional or flat.size == 0:
+    if flat.size == 0:
         return None
     if flat.dtype in (np.float32, np.float64):
         floats: npt.NDArray[np.floating] = flat.view(flat.dtype.type)

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from tickpath.wire import Code, Infer, Limits
+
+OUR_FAULT: Final = "a fault of the server, which its log describes: please report it"
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +47,13 @@ def model_rules(model: str, rows_max: int, inputs: tuple[InputRule, ...]) -> Mod
     """The rules of a model, with the table that makes them quick to apply."""
     bytes_at = (tuple(rule.bytes_at(rows) for rule in inputs) for rows in range(rows_max + 1))
     return ModelRules(model, rows_max, inputs, tuple(bytes_at))
+
+
+def refuse_handle(handle: int, model_count: int) -> Refusal:
+    """The refusal of a request to a model that is not there."""
+    return Refusal(
+        Code.UNKNOWN_MODEL, f"no model has handle {handle}: Welcome and ModelList name handles 0 to {model_count - 1}"
+    )
 
 
 def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal | None:

@@ -7,9 +7,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+from tickpath.observe.records import BUCKETS_MAX, MODELS_MAX
+
+# Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
+Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
+# An hour: no client and no operator waits longer, and infinity is no number of seconds.
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
+# A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
+Place = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
+# A request of more rows is a batch job; and each number of rows has its place in two tables.
+Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 Shape = tuple[Positive | Literal["N"], ...]
 
 
@@ -23,11 +32,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `shapes` fixes what the file leaves open: input name -> sizes, `"N"` for the batch axis.
     """
 
-    path: str
+    path: Place
     name: Name | None = None
     version: Name = "1"
     # The batch sizes to capture; None: tickpath.graphs.buckets.DEFAULT_BUCKETS, or the only one that the model allows.
-    buckets: tuple[Positive, ...] | None = None
+    buckets: tuple[Bucket, ...] | None = None
     shapes: dict[str, Shape] = {}
     # auto: inline on the loop where the model is short, on a thread of its own where it is long (see executor.py).
     executor: Literal["auto", "inline", "thread"] = "auto"
@@ -47,10 +56,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole server. `port` 0 takes a free one; `uds` adds a Unix socket; `observer_port` None runs no observer."""
 
     models: tuple[ModelConfig, ...]
-    host: str = "127.0.0.1"
+    host: Place = "127.0.0.1"
     port: Port | None = 7070
-    uds: str | None = None
-    observer_host: str = "127.0.0.1"
+    uds: Place | None = None
+    observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up
@@ -65,17 +74,18 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_flight_max: Positive = 128
     # From a frame's first byte to its last. A whole 16 MB frame takes 13 ms at 10 Gbit/s; only a dead or hostile peer
     # needs 5 s.
-    frame_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    frame_s: Seconds = 5.0
     # From connecting to Hello.
-    hello_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    hello_s: Seconds = 5.0
     # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
     write_bytes_max: Positive = 1024 * 1024
-    # How long such a client may stay so before it is dropped.
-    write_stall_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    # How long such a client may take nothing at all before it is dropped.
+    write_stall_s: Seconds = 5.0
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
-    drain_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 400 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
-    frame_bytes_max: Positive = 64 * 1024 * 1024
+    # (4096 bytes hold any Hello; the length before a frame has 32 bits.)
+    frame_bytes_max: Annotated[int, msgspec.Meta(ge=4096, lt=2**32)] = 64 * 1024 * 1024
 
 
 def check(config: ServerConfig) -> ServerConfig:
@@ -86,17 +96,26 @@ def check(config: ServerConfig) -> ServerConfig:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two models are named {name!r}: give each its own name")
+    if len(names) > MODELS_MAX:
+        raise ConfigError(f"{len(names)} models, one server takes {MODELS_MAX}: serve the others from another")
     for model in config.models:
-        if model.buckets is not None and (not model.buckets or list(model.buckets) != sorted(set(model.buckets))):
-            raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(model.buckets)} came")
-        for tensor, shape in model.shapes.items():
-            if shape.count("N") > 1:
-                raise ConfigError(
-                    f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N"
-                )
+        _check_model(model)
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     return config
+
+
+def _check_model(model: ModelConfig) -> None:
+    buckets = model.buckets
+    if buckets is not None and (not buckets or list(buckets) != sorted(set(buckets))):
+        raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(buckets)} came")
+    if buckets is not None and len(buckets) > BUCKETS_MAX:
+        raise ConfigError(
+            f"model {model.served_name!r}: {len(buckets)} buckets, {BUCKETS_MAX} is the most: leave some out"
+        )
+    for tensor, shape in model.shapes.items():
+        if shape.count("N") > 1:
+            raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
 
 
 def make_config(values: dict[str, object]) -> ServerConfig:
@@ -108,15 +127,19 @@ def make_config(values: dict[str, object]) -> ServerConfig:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder.
-    Raises ConfigError."""
+    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder, and
+    `false` stands for no port. Raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
-    for model in values.get("models", ()):
+    for port in ("port", "observer_port"):  # TOML has no None
+        if values.get(port) is False:
+            values[port] = None
+    models = values.get("models")
+    for model in models if isinstance(models, list) else ():
         if isinstance(model, dict) and isinstance(model.get("path"), str):
             model["path"] = str(path.parent / model["path"])
     return values

@@ -12,20 +12,19 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Set
-from contextlib import ExitStack
+from collections.abc import Callable, Set
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final
 
 import uvloop
 
-from tickpath.engines import ModelRefusedError
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
-from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
-from tickpath.server.model import ServedModel, load_model, request_bytes_max
+from tickpath.server.listeners import BACKLOG, AddressError, address_of, listen_tcp, listen_unix
+from tickpath.server.model import ServedModel, load_model
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
@@ -54,7 +53,9 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
-        return uvloop.run(_Core(config, json_lines).serve())
+        # The records outlive the loop: whatever it still runs as it ends may count in them.
+        with closing(RecordWriter()) as records:
+            return uvloop.run(_Core(config, json_lines, records).serve())
     except AddressError as error:
         log.error("%s", error)
         return EXIT_ADDRESS
@@ -63,20 +64,19 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
 class _Core:
     """One life of the process."""
 
-    def __init__(self, config: ServerConfig, json_lines: bool) -> None:
+    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter) -> None:
         self._config = config
         self._json_lines = json_lines
+        self._records = records
 
     async def serve(self) -> int:
-        config = self._config
+        config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        _on_stop_signals(_stop_starting)
         with ExitStack() as stack:
-            listeners = self._listen(stack)
-            records = RecordWriter()
-            stack.callback(records.close)
+            listening = stack.enter_context(ExitStack())
+            listeners = self._listen(listening)
             observer = self._start_observer(loop, records, stack)
             poll_ns = _poll_ns(config)
             thread_cpus = _pin(config.cpu)
@@ -86,16 +86,20 @@ class _Core:
             await warm_network_path(service)
             if observer is not None:
                 await observer.ready()
-            housekeeping = Housekeeping(loop, records)
+            housekeeping = Housekeeping(loop, records, models)
             housekeeping.start()
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
+            _on_stop_signals(lambda *_: stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
             await stop.wait()
+            # A socket's file goes while we still listen on it: afterwards it could be our successor's.
+            listening.close()
             await self._drain(service, servers)
         log.info("stopped")
+        _on_stop_signals(signal.SIG_IGN)
         return EXIT_OK
 
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
@@ -127,10 +131,10 @@ class _Core:
     ) -> tuple[ServedModel, ...]:
         models = []
         for handle, model_config in enumerate(self._config.models):
-            model = load_model(model_config, handle, loop, thread_cpus)
+            model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
             stack.callback(model.engine.close)
+            stack.callback(model.executor.join)
             stack.callback(model.executor.close)
-            self._check_frame_bytes(model)
             models.append(model)
             log.info(
                 "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
@@ -142,14 +146,6 @@ class _Core:
                 "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
             )
         return tuple(models)
-
-    def _check_frame_bytes(self, model: ServedModel) -> None:
-        largest, limit = request_bytes_max(model), self._config.frame_bytes_max
-        if largest > limit:
-            raise ModelRefusedError(
-                f"{model.info.name}: a request of {model.rules.rows_max} rows is {largest} bytes, frame_bytes_max is "
-                f"{limit}: give smaller buckets, or raise it"
-            )
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
         seconds = _age_s()
@@ -172,7 +168,8 @@ class _Core:
             sys.stdout.flush()
 
     async def _drain(self, service: Service, servers: list[asyncio.AbstractServer]) -> None:
-        """Accept nobody, take nothing new, answer what is in flight, in bounded time."""
+        """Accept nobody, take nothing new, answer what is in flight, in bounded time; refuse what has not begun by
+        then."""
         log.info("draining: %d sessions", len(service.sessions))
         end_s = monotonic() + self._config.drain_s
         for server in servers:
@@ -182,12 +179,33 @@ class _Core:
         for session in tuple(service.sessions):
             session.say_goodbye()
         await asyncio.sleep(GOODBYE_S)
-        while any(not session.idle for session in service.sessions) and monotonic() < end_s:
-            await asyncio.sleep(0.005)
         for session in tuple(service.sessions):
-            session.close()
-        while service.sessions and monotonic() < end_s + GOODBYE_S:
-            await asyncio.sleep(0.005)
+            session.leave()
+        await _ended(service, end_s)
+        for model in service.models:
+            model.executor.close()
+        await _ended(service, end_s + GOODBYE_S)
+        for session in tuple(service.sessions):
+            session.abort()
+        await asyncio.sleep(0)
+
+
+async def _ended(service: Service, until_s: float) -> None:
+    """Wait until all sessions have ended, or until then."""
+    while service.sessions and monotonic() < until_s:
+        await asyncio.sleep(0.005)
+
+
+def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+    """The system's handlers and not the loop's, whose end sets the default again: a second signal would then kill the
+    process in its last moments, and change its exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _stop_starting(_number: int, _frame: object) -> None:
+    """Nobody is served yet: unwind what has been set up, and end."""
+    raise SystemExit(EXIT_OK)
 
 
 def _age_s() -> float:
@@ -199,8 +217,8 @@ def _age_s() -> float:
 
 async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
     if listener.family == socket.AF_UNIX:
-        return await loop.create_unix_server(lambda: Session(service), sock=listener)
-    return await loop.create_server(lambda: Session(service), sock=listener)
+        return await loop.create_unix_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
+    return await loop.create_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
 
 
 def _pin(cpu: int | None) -> Set[int] | None:

@@ -1,9 +1,8 @@
 """Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
 
 One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the
-loop's until
-the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single operations
-are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
+loop's until the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single
+operations are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
 """
 
 import asyncio
@@ -11,19 +10,22 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Set
+from contextlib import suppress
 from queue import SimpleQueue
 from statistics import median
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
 from tickpath.server.lane import Answer, Lane
-from tickpath.wire import Infer
+from tickpath.wire import Code, Infer
 
 # Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
 # time, and the loop would be deaf to every other session for longer than that.
 INLINE_COMPUTE_NS_MAX: Final = 250_000
 
 Outcome = Answer | Refusal
+
+_STOPPED: Final = Refusal(Code.NOT_READY, "the server has shut down before this could start: go to another")
 
 
 class Requester(Protocol):
@@ -57,7 +59,11 @@ class Executor(Protocol):
     def waiting_count(self) -> int: ...
 
     def close(self) -> None:
-        """Ends after what runs. Nothing may be submitted any more."""
+        """Refuse what waits; what runs still finishes. On the loop's thread; nothing may be submitted any more."""
+        ...
+
+    def join(self) -> None:
+        """After `close`: wait for what runs."""
         ...
 
 
@@ -82,6 +88,9 @@ class InlineExecutor:
         return 0
 
     def close(self) -> None:
+        pass
+
+    def join(self) -> None:
         pass
 
 
@@ -136,7 +145,13 @@ class ThreadExecutor:
         return len(self._waiting)
 
     def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                request = self._waiting.popleft()
+                request.requester.finish(request.infer, _STOPPED)
         self._wake.put(False)
+
+    def join(self) -> None:
         self._thread.join()
 
     def _work(self) -> None:

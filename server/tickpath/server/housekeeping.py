@@ -1,12 +1,14 @@
-"""What the core does beside requests: ten times a second it measures its loop's lag, and once in a while collects
-what little there is."""
+"""What the core does beside requests: ten times a second it notes its loop's lag and its queues, and once in a while
+collects what little there is."""
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
 
-from tickpath.observe.records import GlobalCell, RecordWriter
+from tickpath.observe.records import GlobalCell, ModelCell, RecordWriter
+from tickpath.server.model import ServedModel
 
 PERIOD_S: Final = 0.1
 PERIOD_NS: Final = 100_000_000
@@ -19,9 +21,10 @@ YOUNG_OBJECTS_MAX: Final = 50_000
 class Housekeeping:
     """Runs on the loop's thread from `start` until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, models: Sequence[ServedModel]) -> None:
         self._loop = loop
         self._records = records
+        self._models = models
         self._due_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,6 +48,8 @@ class Housekeeping:
     def _turn(self) -> None:
         # The loop's timers are good to a millisecond; less than that is not lag.
         self._records.set_cell(GlobalCell.LOOP_LAG_NS, max(0, monotonic_ns() - self._due_ns))
+        for model in self._models:
+            self._records.set_model(model.handle, ModelCell.QUEUE_DEPTH, model.executor.waiting_count())
         if gc.get_count()[0] > YOUNG_OBJECTS_MAX:
             start_ns = monotonic_ns()
             gc.collect()

@@ -1,6 +1,7 @@
 """A lane runs requests of one model, one after the other: the CPU's form of a stream. One thread owns it, with its
 slots."""
 
+import logging
 from collections.abc import Sequence
 from time import monotonic_ns
 
@@ -8,8 +9,10 @@ import msgspec
 
 from tickpath.engines import Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
-from tickpath.server.admission import Refusal
+from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.wire import Code, FrameEncoder, Infer, Result
+
+log = logging.getLogger(__name__)
 
 Stamps = tuple[int, int, int, int, int, int]
 
@@ -39,24 +42,28 @@ class Lane:
         self, infer: Infer, inputs: Sequence[memoryview | bytes | None], first_byte_ns: int, received_ns: int
     ) -> Answer | Refusal:
         """Schedule, copy in, replay, copy out: the way of every request. `inputs` stand for `infer.inputs`, whose
-        bytes may be gone. Never raises: a failure of the engine is this request's refusal."""
+        bytes may be gone. Never raises, since a lane must go on: a failure of the engine, and a fault of ours, is this
+        request's refusal."""
         started_ns = monotonic_ns()
         if infer.budget_ns and started_ns - received_ns >= infer.budget_ns:
             return _too_late(infer.budget_ns, started_ns - received_ns)
-        bucket_index = self._bucket_index[infer.rows]
-        slot = self.slots[bucket_index]
-        slot.fill(infer.rows, inputs)
-        if self._refuse_bad_values and (name := slot.bad_value()) is not None:
-            return _bad_value(name)
-        filled_ns = monotonic_ns()
         try:
+            bucket_index = self._bucket_index[infer.rows]
+            slot = self.slots[bucket_index]
+            slot.fill(infer.rows, inputs)
+            if self._refuse_bad_values and (name := slot.bad_value()) is not None:
+                return _bad_value(name)
+            filled_ns = monotonic_ns()
             slot.replay()
+            computed_ns = monotonic_ns()
+            outputs = slot.read(infer.rows)
+            stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
+            frame = self._encoder.frame(Result(infer.id, self._version, outputs, stamps))
         except EngineFailedError as error:
             return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
-        computed_ns = monotonic_ns()
-        outputs = slot.read(infer.rows)
-        stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
-        frame = self._encoder.frame(Result(infer.id, self._version, outputs, stamps))
+        except Exception:
+            log.exception("a fault of the server refused a request")
+            return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps)
 
 

@@ -8,6 +8,16 @@ from pathlib import Path
 # Connections that may wait to be accepted while the loop computes: a whole desk reconnecting at the same moment.
 BACKLOG = 1024
 
+# A desk whose host has lost its power says nothing more, and its sessions must not be held for it for ever: silent for
+# 30 s, then asked every 10 s, gone after three questions; what was sent to it is waited for as long. Connections
+# inherit this from the listener.
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 30,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 60_000,
+}
+
 
 class AddressError(Exception):
     """The address can't be listened on. The text names it and says what to do."""
@@ -19,11 +29,14 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host name can be like this one
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise AddressError(
             f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
         ) from None
+    for option, value in KEEPALIVE.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setblocking(False)
     return listener
 
@@ -31,10 +44,10 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 def listen_unix(path: Path) -> socket.socket:
     """A listening Unix socket. One left behind by a server that is gone is replaced; anything else there is an error.
     Raises AddressError."""
-    if _is_left_behind(path):
-        path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        if _is_left_behind(path):
+            path.unlink(missing_ok=True)
         listener.bind(str(path))
         listener.listen(BACKLOG)
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import Final
 from tickpath.engines import Engine, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, Slot, resolve_buckets
-from tickpath.observe.records import BUCKETS_MAX, ModelDescription
+from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import InputRule, ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
@@ -40,17 +40,23 @@ class ServedModel:
 
 
 def load_model(
-    config: ModelConfig, handle: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+    config: ModelConfig,
+    handle: int,
+    loop: asyncio.AbstractEventLoop,
+    thread_cpus: Set[int] | None,
+    frame_bytes_max: int,
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
     engine = load(Path(config.path), config.shapes)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
-    lane = Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
+    name = config.served_name
+    rules = model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs)))
+    _check_frame_bytes(rules, frame_bytes_max)
+    lane = _capture(config, engine, buckets)
     compute_ns = [_warm(slot) for slot in lane.slots][-1]
     kind = pick_kind(config.executor, compute_ns)
-    name = config.served_name
     executor: Executor = (
         InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
     )
@@ -58,7 +64,7 @@ def load_model(
     return ServedModel(
         handle=handle,
         info=ModelInfo(name, config.version, handle, tuple(inputs), tuple(outputs), buckets),
-        rules=model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs))),
+        rules=rules,
         executor=executor,
         description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=engine,
@@ -69,18 +75,34 @@ def load_model(
 
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     try:
-        buckets = resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
+        return resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
-    if len(buckets) > BUCKETS_MAX:
-        raise ModelRefusedError(f"{config.path}: {len(buckets)} buckets, {BUCKETS_MAX} is the most one model may have")
-    return buckets
 
 
 def _check_tensor_count(path: str, engine: Engine) -> None:
     count = max(len(engine.spec.inputs), len(engine.spec.outputs))
     if count > TENSORS_MAX:
         raise ModelRefusedError(f"{path}: {count} inputs or outputs, the protocol carries {TENSORS_MAX}: join some")
+
+
+def _check_frame_bytes(rules: ModelRules, frame_bytes_max: int) -> None:
+    """Before anything is made for its buckets: the largest could hold a machine up for hours."""
+    largest = request_bytes_max(rules)
+    if largest > frame_bytes_max:
+        raise ModelRefusedError(
+            f"{rules.model}: a request of {rules.rows_max} rows is {largest} bytes, frame_bytes_max is "
+            f"{frame_bytes_max}: give smaller buckets, or raise it"
+        )
+
+
+def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
+    try:
+        return Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
+    except (OSError, MemoryError):
+        raise ModelRefusedError(
+            f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"
+        ) from None
 
 
 def _warm(slot: Slot) -> list[int]:
@@ -103,8 +125,7 @@ def _input_rule(spec: TensorSpec) -> InputRule:
     return InputRule(spec.name, spec.describe(), spec.row_bytes, spec.batch_axis is not None, spec.optional)
 
 
-def request_bytes_max(model: ServedModel) -> int:
+def request_bytes_max(rules: ModelRules) -> int:
     """The body of the largest request that the model can take: its tensors, and no more than 128 bytes around them
     and 5 each."""
-    tensors = sum(rule.row_bytes * (model.rules.rows_max if rule.batched else 1) + 5 for rule in model.rules.inputs)
-    return tensors + 128
+    return sum(rules.bytes_at[rules.rows_max]) + 5 * len(rules.inputs) + 128

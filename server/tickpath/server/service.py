@@ -12,17 +12,18 @@ from tickpath.wire import Limits, ModelInfo
 # Hello and what clients may add to it later, whatever the models.
 FRAME_BYTES_FLOOR: Final = 4096
 DISCARD_BYTES: Final = 64 * 1024
+# Connections beyond sessions_max that still hold a descriptor while they learn so; core.DESCRIPTORS_RESERVED has them.
+LINGERING_MAX: Final = 16
 
 
 class Connected(Protocol):
     """A session, as far as the service has to know it."""
 
-    @property
-    def idle(self) -> bool: ...
-
     def say_goodbye(self) -> None: ...
 
-    def close(self) -> None: ...
+    def leave(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Service:
@@ -42,10 +43,11 @@ class Service:
         self.records = records
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
-        frame_bytes_max = max([FRAME_BYTES_FLOOR, *map(request_bytes_max, models)])
+        frame_bytes_max = max([FRAME_BYTES_FLOOR, *(request_bytes_max(model.rules) for model in models)])
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
         self.polling = polling
         self.sessions: set[Connected] = set()
+        self._turned_away: set[Connected] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))
@@ -64,7 +66,15 @@ class Service:
         self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))
         return True
 
+    def may_linger(self, session: Connected) -> bool:
+        """Whether a session for which there is no room may close gently."""
+        if len(self._turned_away) >= LINGERING_MAX:
+            return False
+        self._turned_away.add(session)
+        return True
+
     def closed(self, session: Connected) -> None:
-        """Forget a session; one that was refused was never known."""
+        """Forget a session, whether it was taken or turned away."""
         self.sessions.discard(session)
+        self._turned_away.discard(session)
         self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))

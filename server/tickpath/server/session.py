@@ -5,23 +5,30 @@ Rules
 - A frame is decoded, admitted and (on an inline executor) answered before the next one is looked at; its bytes hold
   until then.
 - Every Infer gets exactly one Result or Failure, unless the client goes away first.
-- What the client did to the protocol ends the session: one Failure with id 0, then the connection closes. It closes
-  gently: bytes the
-  client had under way are received and dropped for a moment, since a reset would take the Failure with it.
-- A client that does not read is not read from; if it stays so, it is dropped.
+- What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
+  nothing that comes after is looked at.
+- A session closes gently: bytes the client had under way are received and dropped for a moment, since a reset would
+  take the last replies with it.
+- A client that does not read is not read from; if it takes nothing for a while, it is dropped. Its frames have all the
+  time they need meanwhile: it is the server that does not take them.
+
+Flags, each set once: `_leaving`, the session ends when nothing is in flight; `_deaf`, what comes is dropped;
+`_closing`, nothing is written any more either.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from importlib.metadata import version
 from time import monotonic_ns
 from typing import Final, cast
 
 from tickpath.observe.records import GlobalCell, ModelCell
-from tickpath.server.admission import Refusal, refuse_form, refuse_load
-from tickpath.server.executor import Outcome
+from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.lane import Answer
 from tickpath.server.model import ServedModel
+from tickpath.server.reader_watch import ReaderWatch
 from tickpath.server.service import Service
 from tickpath.wire import (
     PROTOCOL_VERSION,
@@ -48,7 +55,9 @@ log = logging.getLogger(__name__)
 
 # How long a refused client's bytes are still received and dropped: a round trip anywhere on earth, and a little.
 LINGER_S: Final = 1.0
-SERVER_NAME: Final = "tickpath"
+SERVER_NAME: Final = f"tickpath {version('tickpath')}"
+# One session's turn: as long as the longest model that runs inline. Who has sent more than fits lets others go first.
+TURN_NS: Final = INLINE_COMPUTE_NS_MAX
 
 
 class Session(asyncio.BufferedProtocol):
@@ -61,33 +70,38 @@ class Session(asyncio.BufferedProtocol):
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
         self._greeted = False
+        self._leaving = False
+        self._deaf = False
         self._closing = False
+        self._done_reading = False  # nothing more can come, or there is no room to wait for it
         self._writable = True
-        self._eof = False
+        self._last_words: Failure | None = None
         self._timer: asyncio.TimerHandle | None = None  # Hello, then the frame's deadline, then lingering
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._watch: ReaderWatch  # from connection_made on
+        self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
+        self._turn_over = False  # frames wait in the buffer for the session's next turn
         self._in_flight: dict[int, ServedModel] = {}
 
     # -- the transport's side --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        config, loop = self._service.config, self._service.loop
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._service.config.write_bytes_max)
+        self._transport.set_write_buffer_limits(high=config.write_bytes_max)
+        self._watch = ReaderWatch(loop, self._transport, config.write_stall_s, self._stalled)
         if not self._service.opened(self):
-            limit = self._service.limits.sessions_max
-            self._write(
-                Failure(0, Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later")
-            )
-            self._transport.close()
-            self._closing = True
+            self._turn_away()
             return
-        self._set_timer(self._service.config.hello_s, self._hello_late)
+        self._set_timer(config.hello_s, self._hello_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
-        self._cancel_timers()
+        self._stop_timer()
+        self._watch.stop()
+        # It knows this session: with the collector off, a cycle would keep both, and the receive buffer.
+        del self._watch
         for request_id, model in list(self._in_flight.items()):
             if model.executor.take_back(self, request_id):
                 self._ended(request_id, model)
@@ -95,45 +109,49 @@ class Session(asyncio.BufferedProtocol):
         self._service.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._service.discard if self._closing else self._decoder.get_buffer()
+        return self._service.discard if self._deaf else self._decoder.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        received_ns = monotonic_ns()
-        if self._closing:
+        self._received_ns = received_ns = monotonic_ns()
+        if self._deaf:
             return
         self._decoder.received(nbytes)
-        self._serve_frames(received_ns)
+        self._serve_frames(received_ns + TURN_NS)
         self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""
-        self._eof = True
-        return bool(self._in_flight) and not self._closing
+        self._done_reading = self._leaving = True
+        waiting = self._decoder.bytes_waiting
+        if waiting and not self._deaf:
+            self._refuse_session(
+                Code.BAD_FRAME, f"the connection ended within a frame: {waiting} bytes of a frame came"
+            )
+        else:
+            self._end_when_done()
+        return not self._closing
 
     def pause_writing(self) -> None:
         """Replies pile up: nothing more is read until the client has taken some."""
         self._writable = False
+        self._stop_timer()
         if self._transport is not None:
             self._transport.pause_reading()
-        self._stall_timer = self._service.loop.call_later(self._service.config.write_stall_s, self._stalled)
+        self._watch.start()
 
     def resume_writing(self) -> None:
         self._writable = True
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-        if self._transport is None or self._closing:
-            return
-        self._serve_frames(monotonic_ns())
-        if self._writable:
-            self._transport.resume_reading()
+        if self._transport is not None and not self._closing:
+            self._watch.stop()
+        self._take_up()
 
     # -- frames --
 
-    def _serve_frames(self, received_ns: int) -> None:
-        decoder = self._decoder
+    def _serve_frames(self, turn_ends_ns: int) -> None:
+        """Serve what has come, until the turn is over."""
+        decoder, received_ns = self._decoder, self._received_ns
         try:
-            while self._writable and not self._closing and (frame := decoder.next_frame()) is not None:
+            while self._writable and not self._deaf and (frame := decoder.next_frame()) is not None:
                 first_byte_ns = received_ns
                 if self._first_byte_ns:
                     first_byte_ns = self._end_partial_frame()
@@ -142,40 +160,66 @@ class Session(asyncio.BufferedProtocol):
                     self._infer(message, first_byte_ns, received_ns)
                 else:
                     self._serve_rare(message)
+                if not decoder.bytes_waiting:
+                    return
+                if monotonic_ns() >= turn_ends_ns:
+                    self._end_turn()
+                    return
         except RemoteProtocolError as error:
             self._refuse_session(error.code, error.message)
+        except Exception:
+            log.exception("a fault of the server ended a session")
+            self._records.refused(None, Code.INTERNAL)
+            self._end_with(Code.INTERNAL, OUR_FAULT)
+        self._watch_partial_frame(received_ns)
+
+    def _end_turn(self) -> None:
+        """Others go first: what is left is served on the loop's next round, and nothing more is read until then."""
+        if self._transport is not None and not self._turn_over:
+            self._turn_over = True
+            self._transport.pause_reading()
+            self._service.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Go on with what waits in the buffer, then read again."""
+        if self._transport is None or self._turn_over:
             return
-        if decoder.bytes_waiting:
-            self._watch_partial_frame(received_ns)
+        if not self._closing:
+            self._serve_frames(monotonic_ns() + TURN_NS)
+        if self._writable and not self._turn_over and not self._done_reading:
+            self._transport.resume_reading()
 
     def _watch_partial_frame(self, received_ns: int) -> None:
         """The deadline of a frame that has begun and not ended counts from its first byte, whatever trickles in
         after."""
-        if self._first_byte_ns == 0 and self._greeted and not self._closing:
-            self._first_byte_ns = received_ns
-            self._set_timer(self._service.config.frame_s, self._frame_late)
+        if self._decoder.bytes_waiting and self._greeted and self._writable and not self._deaf:
+            self._first_byte_ns = self._first_byte_ns or received_ns
+            if self._timer is None:
+                self._set_timer(self._service.config.frame_s, self._frame_late)
 
     def _end_partial_frame(self) -> int:
         """The frame that had begun is whole. Returns when it began."""
         first_byte_ns, self._first_byte_ns = self._first_byte_ns, 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         return first_byte_ns
 
     def _infer(self, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
         service = self._service
         if infer.handle >= len(service.models):
-            self._refuse(infer.id, None, _unknown_model(infer.handle, len(service.models)))
+            self._refuse(infer.id, None, refuse_handle(infer.handle, len(service.models)))
             return
         model = service.models[infer.handle]
         if (refusal := self._refusal(infer, model)) is not None:
             self._refuse(infer.id, model, refusal)
             return
-        if model.executor.kind != "inline":
+        model.executor.submit(self, infer, first_byte_ns, received_ns)
+        if model.executor.kind != "inline":  # then it finishes on a later turn of the loop
             self._in_flight[infer.id] = model
             self._records.add_model(model.handle, ModelCell.IN_FLIGHT)
-        model.executor.submit(self, infer, first_byte_ns, received_ns)
 
     def _refusal(self, infer: Infer, model: ServedModel) -> Refusal | None:
         service = self._service
@@ -194,10 +238,8 @@ class Session(asyncio.BufferedProtocol):
             self._ended(infer.id, model)
         if type(outcome) is not Answer:
             self._refuse(infer.id, model, cast(Refusal, outcome))
-        elif self._transport is None or self._closing:
-            self._records.refused(model.handle, Code.CANCELLED)
         else:
-            self._transport.write(outcome.frame)
+            self._send(outcome.frame)
             sent_ns = monotonic_ns()
             self._records.answered(
                 model.handle,
@@ -211,8 +253,8 @@ class Session(asyncio.BufferedProtocol):
             )
             if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
                 self._records.add_model(model.handle, ModelCell.DEADLINE_MISSES)
-        if self._eof and not self._in_flight:
-            self.close()
+        if self._leaving:
+            self._end_when_done()
 
     # -- everything but Infer --
 
@@ -228,9 +270,7 @@ class Session(asyncio.BufferedProtocol):
             case Cancel(id=request_id):
                 self._cancel(request_id)
             case Goodbye():
-                self._eof = True
-                if not self._in_flight:
-                    self.close()
+                self.leave()
             case _:
                 raise RemoteProtocolError(
                     Code.BAD_MESSAGE, "Hello is the first message of a session, and only the first"
@@ -246,7 +286,7 @@ class Session(asyncio.BufferedProtocol):
                 Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
             )
         self._greeted = True
-        self._cancel_timers()
+        self._stop_timer()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.model_infos))
         if self._service.draining:
             self.say_goodbye()
@@ -256,17 +296,17 @@ class Session(asyncio.BufferedProtocol):
         if model is not None and model.executor.take_back(self, request_id):
             self._ended(request_id, model)
             self._refuse(request_id, model, Refusal(Code.CANCELLED, "taken back before it ran"))
+            self._end_when_done()
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
         if self._greeted and not self._closing:
             self._write(Goodbye("the server is shutting down"))
 
-    @property
-    def idle(self) -> bool:
-        """Nothing in flight and nothing of the replies left to send."""
-        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        return not self._in_flight and unsent == 0
+    def leave(self) -> None:
+        """End the session as soon as what is in flight is answered."""
+        self._leaving = True
+        self._end_when_done()
 
     # -- refusals and the end --
 
@@ -277,14 +317,35 @@ class Session(asyncio.BufferedProtocol):
             self._records.add_model(model.handle, ModelCell.DEADLINE_MISSES)
 
     def _refuse_session(self, code: Code, message: str) -> None:
+        """The client broke the protocol."""
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
-        self._write(Failure(0, code, message))
-        self._closing = True
-        self._cancel_timers()
-        if self._transport is not None:
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
-            self._set_timer(LINGER_S, self._abort)
+        self._end_with(code, message)
+
+    def _end_with(self, code: Code, message: str) -> None:
+        """End the session with a Failure of id 0, as soon as what is in flight is answered."""
+        self._last_words = Failure(0, code, message)
+        self._leaving = self._deaf = True
+        self._stop_timer()
+        self._end_when_done()
+
+    def _turn_away(self) -> None:
+        """There is no room for this session. While few such linger, it learns so whatever it has sent already."""
+        limit = self._service.limits.sessions_max
+        self._done_reading = not self._service.may_linger(self)
+        self._end_with(Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later")
+
+    def _end_when_done(self) -> None:
+        if not self._leaving or self._in_flight or self._closing or self._transport is None:
+            return
+        if self._last_words is not None:
+            self._write(self._last_words)
+        if self._done_reading:
+            self._close()
+        else:
+            self._deaf = self._closing = True
+            self._transport.write_eof()
+        self._watch.start()
+        self._set_timer(LINGER_S, self._lingered)
 
     def _ended(self, request_id: int, model: ServedModel) -> None:
         del self._in_flight[request_id]
@@ -292,30 +353,44 @@ class Session(asyncio.BufferedProtocol):
 
     def _write(self, message: ServerMessage) -> None:
         if self._transport is not None and not self._closing:
-            self._transport.write(self._encoder.frame(message))
+            self._send(self._encoder.frame(message))
 
-    def close(self) -> None:
+    def _send(self, frame: bytes) -> None:
+        """Where the client is gone, its answer is dropped; that it was computed is counted all the same."""
+        if self._transport is None or self._closing:
+            return
+        if not self._writable:
+            self._watch.wrote(len(frame))
+        self._transport.write(frame)
+
+    def _close(self) -> None:
         """Close once what is written has been sent."""
-        self._closing = True
+        self._deaf = self._closing = True
+        self._stop_timer()
         if self._transport is not None:
             self._transport.close()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """End it now, whatever is under way."""
         if self._transport is not None:
             self._transport.abort()
 
     # -- timers --
 
     def _set_timer(self, delay_s: float, call: Callable[[], None]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._timer = self._service.loop.call_later(delay_s, call)
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._stall_timer = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _lingered(self) -> None:
+        if self._watch.unsent_bytes():
+            self._set_timer(LINGER_S, self._lingered)
+        else:
+            self.abort()
 
     def _hello_late(self) -> None:
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
@@ -329,12 +404,6 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def _stalled(self) -> None:
-        log.warning("dropped a client that had not read its replies for %g s", self._service.config.write_stall_s)
+        log.warning("dropped a client that had read none of its replies for %g s", self._service.config.write_stall_s)
         self._records.add(GlobalCell.SLOW_READERS_DROPPED)
-        self._abort()
-
-
-def _unknown_model(handle: int, model_count: int) -> Refusal:
-    return Refusal(
-        Code.UNKNOWN_MODEL, f"no model has handle {handle}: Welcome and ModelList name handles 0 to {model_count - 1}"
-    )
+        self.abort()

@@ -8,6 +8,8 @@ import asyncio
 import socket
 from typing import Final
 
+import msgspec
+
 from tickpath.observe.records import RecordWriter
 from tickpath.server.model import ServedModel
 from tickpath.server.service import Service
@@ -18,14 +20,17 @@ from tickpath.wire import PREFIX_BYTES, PROTOCOL_VERSION, FrameEncoder, Hello, I
 ROUND_TRIPS: Final = 100
 # A model that takes longer is warm from its replays alone, and would hold up the start.
 COMPUTE_NS_MAX: Final = 1_000_000
+SECONDS_MAX: Final = 3600.0
 
 
 async def warm_network_path(service: Service) -> None:
     """Send `ROUND_TRIPS` requests of zeros to each short model through a session of its own."""
     loop = service.loop
     records = RecordWriter()
-    own = Service(service.config, service.models, records, loop, service.limits.sessions_max, service.polling)
-    near, far = await _tcp_pair(loop)
+    # The operator's time limits are for clients: a cold frame may take longer than they allow.
+    config = msgspec.structs.replace(service.config, hello_s=SECONDS_MAX, frame_s=SECONDS_MAX)
+    own = Service(config, service.models, records, loop, service.limits.sessions_max, service.polling)
+    near, far = _tcp_pair()
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)
         encoder = FrameEncoder()
@@ -51,17 +56,24 @@ def _zeros(model: ServedModel) -> Infer:
 
 async def _round_trip(loop: asyncio.AbstractEventLoop, sock: socket.socket, frame: bytes) -> None:
     await loop.sock_sendall(sock, frame)
-    reply = await loop.sock_recv(sock, 65536)
-    missing = PREFIX_BYTES + int.from_bytes(reply[:PREFIX_BYTES], "little") - len(reply)
-    while missing > 0:
-        missing -= len(await loop.sock_recv(sock, missing))
+    prefix = await _receive(loop, sock, PREFIX_BYTES)
+    await _receive(loop, sock, int.from_bytes(prefix, "little"))
 
 
-async def _tcp_pair(loop: asyncio.AbstractEventLoop) -> tuple[socket.socket, socket.socket]:
+async def _receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, byte_count: int) -> bytes:
+    received = b""
+    while len(received) < byte_count:
+        piece = await loop.sock_recv(sock, byte_count - len(received))
+        if not piece:
+            raise ConnectionError("the session that warms the network path was closed")
+        received += piece
+    return received
+
+
+def _tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        near = socket.socket()
-        near.setblocking(False)
-        await loop.sock_connect(near, listener.getsockname())
-        far, _ = await loop.sock_accept(listener)
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for end in (near, far):
+        end.setblocking(False)
     return near, far

@@ -1,0 +1,53 @@
+"""Whether a client takes what waits for it: it may be slow, but not still."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from fcntl import ioctl
+from termios import TIOCOUTQ
+
+
+class ReaderWatch:
+    """Looks at a transport every `stall_s` from `start` to `stop`, and calls `stalled` once the client has taken
+    nothing in between."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        stall_s: float,
+        stalled: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._stall_s = stall_s
+        self._stalled = stalled
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0  # when it last looked, and what was written since
+
+    def start(self) -> None:
+        self.stop()
+        self._unsent_bytes = self.unsent_bytes()
+        self._timer = self._loop.call_later(self._stall_s, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def wrote(self, byte_count: int) -> None:
+        """So much more waits: that is not the client's doing."""
+        self._unsent_bytes += byte_count
+
+    def unsent_bytes(self) -> int:
+        """What the client has not taken of all that was written, whether the transport has it or the kernel: that may
+        hold megabytes, and asks for more only when a third of them is gone."""
+        fd = self._transport.get_extra_info("socket").fileno()
+        in_kernel = int.from_bytes(ioctl(fd, TIOCOUTQ, bytes(4)), sys.byteorder)
+        return self._transport.get_write_buffer_size() + in_kernel
+
+    def _look(self) -> None:
+        if 0 < self._unsent_bytes <= self.unsent_bytes():
+            self._stalled()
+        else:
+            self.start()

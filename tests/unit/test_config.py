@@ -1,0 +1,188 @@
+"""The configuration: what a file and plain values become, and the one line that every broken rule ends in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving import write_config
+
+from tickpath.observe.records import BUCKETS_MAX, MODELS_MAX
+from tickpath.server.config import ConfigError, ServerConfig, make_config, read_config
+
+MODEL = {"path": "btc.onnx"}
+
+WHOLE = """
+host = "::1"
+port = 7171
+uds = "/run/tickpath.sock"
+observer_host = "0.0.0.0"
+observer_port = 9191
+spin = true
+cpu = 3
+sessions_max = 10
+in_flight_max = 11
+frame_s = 1.5
+hello_s = 2
+write_bytes_max = 4096
+write_stall_s = 0.5
+drain_s = 0.25
+frame_bytes_max = 8192
+
+[[models]]
+path = "btc.onnx"
+name = "btc"
+version = "2025-10-26"
+buckets = [1, 16]
+executor = "thread"
+non_finite = "pass"
+queue_max = 3
+shapes = { window = ["N", 100, 40], scale = [] }
+
+[[models]]
+path = "/models/eth.onnx"
+"""
+
+
+def test_a_model_is_all_that_is_needed() -> None:
+    config = make_config({"models": [MODEL]})
+    (model,) = config.models
+    assert (model.served_name, model.version, model.buckets, model.executor) == ("btc", "1", None, "auto")
+    assert (config.host, config.port, config.uds, config.observer_port) == ("127.0.0.1", 7070, None, 9090)
+
+
+def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tickpath.toml").write_text(WHOLE)
+    config = make_config(read_config(tmp_path / "tickpath.toml"))
+    defaults = make_config({"models": [MODEL]})
+    told = {field: getattr(config, field) for field in ServerConfig.__struct_fields__}
+    unsaid = {field for field, value in told.items() if value == getattr(defaults, field)}
+    assert unsaid == {"poll_us"}
+    btc, eth = config.models
+    assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
+    assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")
+    assert eth.served_name == "eth"
+
+
+def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    path = write_config(folder, [{"path": "../models/a.onnx"}, {"path": "/b.onnx"}])
+    a, b = make_config(read_config(path)).models
+    assert Path(a.path).resolve() == tmp_path / "models" / "a.onnx"
+    assert b.path == "/b.onnx"
+
+
+def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
+    config = make_config(read_config(write_config(tmp_path, [MODEL], port=False, observer_port=False, uds="/s")))
+    assert (config.port, config.observer_port, config.spin) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, ["models"]),
+        ({"models": []}, ["no model to serve", ".onnx"]),
+        ({"models": 3}, ["Expected `array`", "$.models"]),
+        ({"models": ["btc.onnx"]}, ["Expected `object`", "$.models[0]"]),
+        ({"models": [{}]}, ["path", "$.models[0]"]),
+        ({"models": [MODEL, MODEL]}, ["two models are named 'btc'", "own name"]),
+        ({"models": [MODEL, {"path": "x.onnx", "name": "btc"}]}, ["two models are named 'btc'"]),
+        ({"models": [{"path": f"{n}.onnx"} for n in range(MODELS_MAX + 1)]}, [f"{MODELS_MAX + 1} models", "another"]),
+        ({"prot": 7070}, ["unknown field `prot`"]),
+        ({"port": 65536}, ["65535", "$.port"]),
+        ({"port": -1}, ["$.port"]),
+        ({"port": "7070"}, ["int", "$.port"]),
+        ({"port": True}, ["int", "bool", "$.port"]),
+        ({"port": None, "uds": None}, ["nowhere to listen", "port", "Unix socket"]),
+        ({"uds": ""}, ["$.uds"]),
+        ({"uds": "\0abstract"}, ["$.uds"]),
+        ({"host": ""}, ["$.host"]),
+        ({"host": "a\0b"}, ["$.host"]),
+        ({"observer_port": 70000}, ["$.observer_port"]),
+        ({"spin": 1}, ["bool", "$.spin"]),
+        ({"cpu": -1}, ["$.cpu"]),
+        ({"poll_us": -1}, ["$.poll_us"]),
+        ({"sessions_max": 0}, ["$.sessions_max"]),
+        ({"sessions_max": 2**70}, ["$.sessions_max"]),
+        ({"in_flight_max": 0}, ["$.in_flight_max"]),
+        ({"write_bytes_max": 0}, ["$.write_bytes_max"]),
+        ({"frame_bytes_max": 100}, ["4096", "$.frame_bytes_max"]),
+        ({"frame_bytes_max": 2**32}, ["$.frame_bytes_max"]),
+        *(
+            ({field: value}, [f"$.{field}"])
+            for field in ("frame_s", "hello_s", "write_stall_s", "drain_s")
+            for value in (0, -1.0, float("inf"), float("nan"))
+        ),
+    ],
+    ids=str,
+)
+def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], says: list[str]) -> None:
+    line = refused(lambda: make_config({"models": [MODEL]} | values if values else {}))
+    assert [text for text in says if text not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"name": "a b"}, ["regex", "name"]),
+        ({"name": ""}, ["name"]),
+        ({"name": "a\n"}, ["name"]),
+        ({"name": "x" * 65}, ["name"]),
+        ({"version": "1/2"}, ["version"]),
+        ({"path": "a\0.onnx"}, ["path"]),
+        ({"path": 1}, ["path"]),
+        ({"buckets": []}, ["'btc'", "ascend", "[] came"]),
+        ({"buckets": [2, 1]}, ["'btc'", "ascend", "[2, 1] came"]),
+        ({"buckets": [1, 1]}, ["ascend"]),
+        ({"buckets": [0, 1]}, ["buckets"]),
+        ({"buckets": [10**12]}, ["65536", "buckets"]),
+        ({"buckets": list(range(1, BUCKETS_MAX + 2))}, ["'btc'", f"{BUCKETS_MAX + 1} buckets", f"{BUCKETS_MAX} is"]),
+        ({"shapes": {"x": ["N", "N"]}}, ["'btc'", "'x'", "more than one batch axis"]),
+        ({"shapes": {"x": ["M", 3]}}, ["shapes"]),
+        ({"shapes": {"x": [0]}}, ["shapes"]),
+        ({"shapes": {"x": [-1]}}, ["shapes"]),
+        ({"executor": "process"}, ["process", "executor"]),
+        ({"non_finite": "flag"}, ["flag", "non_finite"]),
+        ({"queue_max": 0}, ["queue_max"]),
+        ({"precision": "float16"}, ["unknown field `precision`"]),
+    ],
+    ids=str,
+)
+def test_every_rule_of_a_model_too(values: dict[str, Any], says: list[str]) -> None:
+    line = refused(lambda: make_config({"models": [MODEL | values]}))
+    assert [text for text in says if text not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"port = ", "not TOML"),
+        (b"port = 1\nport = 2", "not TOML"),
+        (b"\xff\xfe", "not TOML"),
+        (b"models = 3", "$.models"),
+        (b"[models]\npath = 'a.onnx'", "$.models"),
+        (b"models = ['a.onnx']", "$.models[0]"),
+        (b"[[models]]\npath = 3", "$.models[0].path"),
+    ],
+)
+def test_a_broken_file_is_one_line(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "tickpath.toml"
+    path.write_bytes(content)
+    assert says in refused(lambda: make_config(read_config(path)))
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    assert (
+        refused(lambda: read_config(tmp_path / "none.toml")) == f"{tmp_path / 'none.toml'}: No such file or directory"
+    )
+    assert "directory" in refused(lambda: read_config(tmp_path))
+
+
+def refused(make: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as error:
+        make()
+    line = str(error.value)
+    assert line
+    assert "\n" not in line
+    return line

@@ -1,0 +1,291 @@
+"""Executors: every request that was submitted is finished once, in order, or taken back; never both, never neither."""
+
+import asyncio
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import uvloop
+from tests.numpy_engine import NumpyEngine, copy_through, tensor
+
+from tickpath.engines import Array
+from tickpath.server.admission import Refusal
+from tickpath.server.executor import (
+    INLINE_COMPUTE_NS_MAX,
+    Executor,
+    InlineExecutor,
+    Outcome,
+    ThreadExecutor,
+    pick_kind,
+)
+from tickpath.server.lane import Answer, Lane
+from tickpath.wire import Code, Infer, Result, decode_server_message
+
+SPECS = [tensor("x", (1,))]
+
+
+class Waiter:
+    """Who asks: notes what it was told, and on which thread."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[int, Outcome]] = []
+        self.threads: set[int] = set()
+
+    @property
+    def ids(self) -> list[int]:
+        return [request_id for request_id, _ in self.outcomes]
+
+    def finish(self, infer: Infer, outcome: Outcome) -> None:
+        self.outcomes.append((infer.id, outcome))
+        self.threads.add(threading.get_ident())
+
+
+def lane_of(compute: Callable[[Sequence[Array], Sequence[Array]], None] = copy_through) -> Lane:
+    return Lane(NumpyEngine(SPECS, SPECS, compute), "1", (1,), refuse_bad_values=True)
+
+
+def submit(executor: Executor, waiter: Waiter, request_id: int, value: float = 0.0) -> bytearray:
+    """The bytes of the request, which are the caller's again as this returns."""
+    data = bytearray(np.float32(value).tobytes())
+    executor.submit(waiter, Infer(request_id, 0, 1, [memoryview(data)]), 0, 0)
+    return data
+
+
+def value_of(outcome: Outcome) -> float:
+    assert isinstance(outcome, Answer)
+    result = decode_server_message(memoryview(outcome.frame)[4:])
+    assert isinstance(result, Result)
+    return float(np.frombuffer(result.outputs[0], np.float32)[0])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so; a test that never gets there is ended by its timeout."""
+    while not condition():
+        await asyncio.sleep(0.0002)
+
+
+@asynccontextmanager
+async def threaded(lane: Lane, queue_max: int = 64) -> AsyncIterator[ThreadExecutor]:
+    executor = ThreadExecutor(lane, asyncio.get_running_loop(), "test", queue_max)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+class Gate:
+    """A model that does not go on until it is let."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Semaphore(0)
+        self.values: list[float] = []
+
+    def compute(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self.entered.release()
+        assert self.open.acquire(timeout=60)
+        self.values.append(float(inputs[0].astype(np.float64)[0]))
+        copy_through(inputs, outputs)
+
+
+class Opener(Waiter):
+    """Opens a gate as soon as two of its requests have ended: who waits for the thread first waits for ever."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def finish(self, infer: Infer, outcome: Outcome) -> None:
+        super().finish(infer, outcome)
+        if len(self.outcomes) == 2:
+            self._gate.open.release()
+
+
+@contextmanager
+def nimble_threads() -> Iterator[None]:
+    """Threads that change places as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_inline_answers_within_submit() -> None:
+    waiter = Waiter()
+    executor = InlineExecutor(lane_of())
+    for request_id in (3, 1, 2):
+        submit(executor, waiter, request_id, request_id)
+        assert value_of(waiter.outcomes[-1][1]) == request_id
+    assert waiter.ids == [3, 1, 2]
+    assert executor.has_room()
+    assert not executor.take_back(waiter, 1)
+    assert executor.waiting_count() == 0
+    executor.close()
+
+
+def test_a_thread_answers_in_order_on_the_loops_thread() -> None:
+    async def main() -> None:
+        waiter = Waiter()
+        async with threaded(lane_of()) as executor:
+            for request_id in range(1, 201):
+                data = submit(executor, waiter, request_id, request_id)
+                data[:] = b"\xff" * 4  # the receive buffer moves on
+            await until(lambda: len(waiter.outcomes) == 200)
+        assert waiter.ids == list(range(1, 201))
+        assert [value_of(outcome) for _, outcome in waiter.outcomes] == waiter.ids
+        assert waiter.threads == {threading.get_ident()}
+
+    uvloop.run(main())
+
+
+def test_the_queue_is_bounded_by_what_waits_not_by_what_runs() -> None:
+    async def main() -> None:
+        gate, waiter = Gate(), Waiter()
+        async with threaded(lane_of(gate.compute), queue_max=3) as executor:
+            submit(executor, waiter, 1)
+            await asyncio.to_thread(gate.entered.acquire)
+            for request_id in (2, 3, 4):
+                assert executor.has_room()
+                submit(executor, waiter, request_id)
+            assert not executor.has_room()
+            assert executor.waiting_count() == 3
+            gate.open.release(4)
+            await until(lambda: len(waiter.outcomes) == 4)
+            assert executor.has_room()
+            assert executor.waiting_count() == 0
+
+    uvloop.run(main())
+
+
+def test_take_back_knows_what_runs_and_whose_it_is() -> None:
+    async def main() -> None:
+        gate, waiter, other = Gate(), Waiter(), Waiter()
+        async with threaded(lane_of(gate.compute)) as executor:
+            submit(executor, waiter, 1, 1)
+            await asyncio.to_thread(gate.entered.acquire)
+            submit(executor, waiter, 2, 2)
+            submit(executor, other, 2, 22)
+            submit(executor, waiter, 3, 3)
+            assert not executor.take_back(waiter, 1), "it runs"
+            assert executor.take_back(waiter, 2)
+            assert not executor.take_back(waiter, 2), "it is gone"
+            assert not executor.take_back(waiter, 9), "it never was"
+            assert not executor.take_back(other, 3), "it is another's"
+            gate.open.release(3)
+            await until(lambda: len(waiter.outcomes) + len(other.outcomes) == 3)
+        assert (waiter.ids, other.ids) == ([1, 3], [2])
+        assert gate.values == [1, 22, 3]
+
+    uvloop.run(main())
+
+
+class Overtaken(deque[Any]):
+    """A queue whose thread takes the first request just before it is taken back."""
+
+    def remove(self, value: Any) -> None:
+        self.popleft()
+        super().remove(value)
+
+
+def test_the_thread_may_be_quicker() -> None:
+    async def main() -> None:
+        gate, waiter = Gate(), Waiter()
+        async with threaded(lane_of(gate.compute)) as executor:
+            submit(executor, waiter, 1)
+            await asyncio.to_thread(gate.entered.acquire)
+            executor._waiting = Overtaken()
+            submit(executor, waiter, 2)
+            assert not executor.take_back(waiter, 2)
+            gate.open.release()
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_taken_back_or_finished_and_never_both(seed: int) -> None:
+    """The thread pops while the loop takes back; every request has one end."""
+    chance = random.Random(seed)
+
+    async def main() -> None:
+        waiter = Waiter()
+        taken: list[int] = []
+        async with threaded(lane_of()) as executor:
+            for request_id in range(1, 101):
+                submit(executor, waiter, request_id)
+                for _ in range(chance.randrange(3)):
+                    victim = chance.randrange(max(1, request_id - 3), request_id + 1)
+                    if executor.take_back(waiter, victim):
+                        taken.append(victim)
+                if chance.random() < 0.1:
+                    await asyncio.sleep(0)
+            await until(lambda: len(waiter.outcomes) + len(taken) >= 100)
+        await asyncio.sleep(0)  # whatever the thread has handed back besides
+        assert sorted([*waiter.ids, *taken]) == list(range(1, 101)), f"seed {seed}"
+        assert waiter.ids == sorted(waiter.ids), f"seed {seed}"
+
+    with nimble_threads():
+        asyncio.run(main())
+
+
+def test_close_refuses_what_waits_and_awaits_what_runs() -> None:
+    async def main() -> None:
+        gate = Gate()
+        waiter = Opener(gate)
+        executor = ThreadExecutor(lane_of(gate.compute), asyncio.get_running_loop(), "test", 64)
+        for request_id in (1, 2, 3):
+            submit(executor, waiter, request_id, request_id)
+        await asyncio.to_thread(gate.entered.acquire)
+        executor.close()
+        await until(lambda: len(waiter.outcomes) == 3)
+        assert waiter.ids == [2, 3, 1]
+        assert [type(outcome) for _, outcome in waiter.outcomes] == [Refusal, Refusal, Answer]
+        assert all(outcome.code is Code.NOT_READY for _, outcome in waiter.outcomes[:2] if isinstance(outcome, Refusal))
+        assert gate.values == [1]
+        executor.close()  # twice does no harm
+        assert not [thread for thread in threading.enumerate() if thread.name == "tickpath-test"]
+
+    uvloop.run(main())
+
+
+def test_a_failing_request_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    def compute(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        if inputs[0].astype(np.float64)[0] == 13:
+            raise RuntimeError("unforeseen")
+        copy_through(inputs, outputs)
+
+    async def main() -> None:
+        waiter = Waiter()
+        async with threaded(lane_of(compute)) as executor:
+            for value in (1, 13, 2):
+                submit(executor, waiter, value, value)
+            await until(lambda: len(waiter.outcomes) == 3)
+        first, failed, last = (outcome for _, outcome in waiter.outcomes)
+        assert isinstance(failed, Refusal)
+        assert failed.code is Code.INTERNAL
+        assert (value_of(first), value_of(last)) == (1, 2)
+
+    uvloop.run(main())
+    assert "unforeseen" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "compute_ns", "kind"),
+    [
+        ("auto", [INLINE_COMPUTE_NS_MAX], "inline"),
+        ("auto", [INLINE_COMPUTE_NS_MAX + 1], "thread"),
+        ("auto", [1_000, 1_000, 10**9], "inline"),  # one interrupted replay moves nothing
+        ("auto", [10**9, 10**9, 1_000], "thread"),
+        ("inline", [10**9], "inline"),
+        ("thread", [1], "thread"),
+    ],
+)
+def test_where_a_model_runs(asked: Literal["auto", "inline", "thread"], compute_ns: list[int], kind: str) -> None:
+    assert pick_kind(asked, compute_ns) == kind
