@@ -6,14 +6,12 @@ from typing import Final
 import numpy as np
 
 from tickpath.loadtest.latency import Summary, summarise
-from tickpath.loadtest.run import LOST, NANOSECONDS, OK, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.run import NANOSECONDS, OK, Run
+from tickpath.loadtest.validity import UNMEASURED, invalid
 from tickpath.wire import Code
 
 LATENESS: Final = "send lateness"
 ROUND_TRIP: Final = "round trip"  # the one stage beside lateness where a target gives no stamps
-
-UNANSWERED: Final = {SKIPPED: "skipped", UNSENT: "unsent", PENDING: "pending", LOST: "lost"}
-"""Requests with neither a prediction nor an error, by how they ended."""
 
 # A sender that spins on the clock is a few microseconds late. 100 µs is what a wake-up by the kernel costs, so a
 # request that left later was held up.
@@ -24,8 +22,9 @@ LATE_NS: Final = 100_000
 class Figures:
     """What a run comes to.
 
-    `invalid`: why its percentiles are not to be trusted, a line each; empty where they are.
-    Distributions are None where there is nothing of the kind. The means of the stages add up to the mean latency.
+    `invalid`: why its percentiles are not to be trusted, a line each; empty where they are. `unmeasured`: requests with
+    neither a prediction nor an error, by how they ended. Distributions are None where there is nothing of the kind. The
+    means of the stages add up to the mean latency.
     """
 
     run: Run
@@ -36,7 +35,7 @@ class Figures:
     connect: Summary | None
     stage_means_ns: dict[str, float]
     errors: dict[str, int]
-    unanswered: dict[str, int]
+    unmeasured: dict[str, int]
     late: int
     span_s: float
     in_flight_max: int
@@ -70,22 +69,22 @@ class Figures:
     @property
     def faults(self) -> dict[str, int]:
         """Requests without a prediction, by why; only what happened."""
-        return {name: count for name, count in (self.errors | self.unanswered).items() if count}
+        return {name: count for name, count in (self.errors | self.unmeasured).items() if count}
 
 
-def figures(run: Run, invalid: tuple[str, ...] = ()) -> Figures:
+def figures(run: Run) -> Figures:
     """Work them out."""
     lateness_ns = run.lateness_ns()
     return Figures(
         run=run,
-        invalid=invalid,
+        invalid=invalid(run),
         latency=_summary(run.latency_ns()),
         uncorrected=_summary(run.uncorrected_ns()),
         lateness=_summary(lateness_ns),
         connect=_summary(run.connect_ns),
         stage_means_ns=_stage_means_ns(run),
         errors=_errors(run),
-        unanswered={name: run.count(code) for code, name in UNANSWERED.items()},
+        unmeasured={name: run.count(code) for code, name in UNMEASURED.items()},
         late=int(np.count_nonzero(lateness_ns > LATE_NS)),
         span_s=_span_ns(run) / 1e9,
         in_flight_max=_in_flight_max(run),
