@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -11,3 +12,7 @@ def inputs_root() -> Path | None:
     None where there is none, and then a test that needs it skips."""
     root = Path(os.environ.get("TICKPATH_INPUTS") or CHECKOUT.parent / "shared" / "inputs")
     return root if root.is_dir() else None
+
+
+# Where tests that go the same way with zoo models get theirs from; that the real ones are absent is said elsewhere.
+SOURCE: Final = "real" if inputs_root() else "zoo"

@@ -1,12 +1,14 @@
 """What a model answers when onnxruntime is asked directly, for tests to compare with bit by bit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
-from tickpath.engines import Array, EngineSpec
+from tickpath.console.tensors import spec_of
+from tickpath.engines import Array, EngineSpec, TensorSpec
+from tickpath.wire import ModelInfo, TensorInfo
 
 
 def reference_session(path: Path) -> onnxruntime.InferenceSession:
@@ -27,3 +29,30 @@ def assert_same_bits(ours: Sequence[Array], theirs: Sequence[Array]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert one.tobytes() == other.tobytes()
+
+
+def run_in_bucket(
+    session: onnxruntime.InferenceSession, model: ModelInfo, feeds: Mapping[str, Array], rows: int
+) -> dict[str, Array]:
+    """What a server of `model` must answer to a request of `rows` rows: its inputs, followed by rows of zeros up to the
+    next bucket, are run, and its own rows are kept of what comes out."""
+    bucket = min(size for size in model.buckets if size >= rows)
+    batch = {
+        tensor.name: _extended(feeds[tensor.name], tensor, bucket) for tensor in model.inputs if tensor.name in feeds
+    }
+    whole = session.run([tensor.name for tensor in model.outputs], batch)
+    return {
+        tensor.name: _own(np.asarray(output), spec_of(tensor), rows, bucket)
+        for tensor, output in zip(model.outputs, whole, strict=True)
+    }
+
+
+def _extended(array: Array, tensor: TensorInfo, rows: int) -> Array:
+    batch = np.zeros(spec_of(tensor).shape_at(rows), array.dtype)
+    batch[tuple(slice(size) for size in array.shape)] = array
+    return batch
+
+
+def _own(output: Array, spec: TensorSpec, rows: int, bucket: int) -> Array:
+    assert output.shape == spec.shape_at(bucket)
+    return output[tuple(slice(size) for size in spec.shape_at(rows))]

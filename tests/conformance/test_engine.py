@@ -61,17 +61,11 @@ def load(request: pytest.FixtureRequest) -> Load:
     return loader
 
 
-def describe(engine: Engine) -> str:
-    spec = engine.spec
-    sides = (", ".join(f"{t.name} {t.describe()}" for t in tensors) for tensors in (spec.inputs, spec.outputs))
-    return " -> ".join(sides)
-
-
 @pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
 def test_every_dtype(load: Load, tmp_path: Path, dtype: str) -> None:
     path = save(one_node("Identity", dtype, ["N", 3]), tmp_path)
     engine = load(path, None)
-    assert describe(engine) == f"x {np.dtype(dtype).name}[N,3] -> y {np.dtype(dtype).name}[N,3]"
+    assert engine.spec.describe() == f"x {np.dtype(dtype).name}[N,3] -> y {np.dtype(dtype).name}[N,3]"
     assert_serves(path, engine, [1, 2, 5])
 
 
@@ -85,7 +79,7 @@ def test_many_inputs_and_outputs_in_the_models_order(load: Load, tmp_path: Path)
     outputs = [value("best", np.int64, ["N"]), value("masked", np.float32, ["N", 4])]
     path = save(model(nodes, inputs, outputs), tmp_path)
     engine = load(path, None)
-    assert describe(engine) == "prices float32[N,4], flags bool[N,4] -> best int64[N], masked float32[N,4]"
+    assert engine.spec.describe() == "prices float32[N,4], flags bool[N,4] -> best int64[N], masked float32[N,4]"
     assert_serves(path, engine, [1, 3])
 
 
@@ -101,7 +95,7 @@ def test_a_scalar_that_all_rows_share(load: Load, tmp_path: Path) -> None:
     nodes = [helper.make_node("Mul", ["x", "factor"], ["y"])]
     path = save(model(nodes, inputs, [value("y", np.float64, ["N", 2])]), tmp_path)
     engine = load(path, None)
-    assert describe(engine) == "x float64[N,2], factor float64[] -> y float64[N,2]"
+    assert engine.spec.describe() == "x float64[N,2], factor float64[] -> y float64[N,2]"
     assert_serves(path, engine, [1, 2])
 
 
@@ -127,13 +121,13 @@ def test_initializers_before_ir_4_are_constants(load: Load, tmp_path: Path) -> N
     proto = model(nodes, inputs, [value("y", np.float32, ["N", 2])], [constant("bias", [1, 2])])
     proto.ir_version = 3
     proto.opset_import[0].version = 9
-    assert describe(load(save(proto, tmp_path), None)) == "x float32[N,2] -> y float32[N,2]"
+    assert load(save(proto, tmp_path), None).spec.describe() == "x float32[N,2] -> y float32[N,2]"
 
 
 def test_a_fixed_batch(load: Load, tmp_path: Path) -> None:
     path = save(one_node("Neg", np.float32, [4, 3]), tmp_path)
     engine = load(path, {"x": ("N", 3)})
-    assert (describe(engine), engine.spec.rows_fixed) == ("x float32[N,3] -> y float32[N,3]", 4)
+    assert (engine.spec.describe(), engine.spec.rows_fixed) == ("x float32[N,3] -> y float32[N,3]", 4)
     assert_serves(path, engine, [4])
     with pytest.raises(ValueError, match="runs on 4"):
         capture(engine, 2)
@@ -142,14 +136,14 @@ def test_a_fixed_batch(load: Load, tmp_path: Path) -> None:
 def test_a_fixed_shape_is_one_row(load: Load, tmp_path: Path) -> None:
     path = save(one_node("Neg", np.float32, [4, 3]), tmp_path)
     engine = load(path, None)
-    assert (describe(engine), engine.spec.batched) == ("x float32[4,3] -> y float32[4,3]", False)
+    assert (engine.spec.describe(), engine.spec.batched) == ("x float32[4,3] -> y float32[4,3]", False)
     assert_serves(path, engine, [1])
 
 
 def test_a_model_without_inputs(load: Load, tmp_path: Path) -> None:
     path = save(model([], [], [value("c", np.float32, [2])], [constant("c", [1, 2])]), tmp_path)
     engine = load(path, None)
-    assert describe(engine) == " -> c float32[2]"
+    assert engine.spec.describe() == "nothing -> c float32[2]"
     assert_serves(path, engine, [1])
 
 
@@ -160,7 +154,7 @@ def test_an_output_of_several_places_per_row(load: Load, tmp_path: Path) -> None
         tmp_path,
     )
     engine = load(path, None)
-    assert describe(engine) == "x float32[N,3,5] -> y float32[15N]"
+    assert engine.spec.describe() == "x float32[N,3,5] -> y float32[15N]"
     assert_serves(path, engine, [1, 2, 4])
 
 
@@ -202,6 +196,33 @@ def test_graphs_keep_their_buffers_and_outlive_the_engines_name(load: Load, tmp_
     for number, (replay, output) in enumerate(zip(replays, outputs, strict=True)):
         replay()
         assert (output == -number).all()
+
+
+def test_a_sample_is_what_the_model_runs_on(load: Load, tmp_path: Path) -> None:
+    """Zeros, which buffers begin with, may be the wrong branch."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Gather", ["table", place], [name])], name, [], [value(name, np.float32, [1])]
+        )
+        for name, place in (("then", "first"), ("else", "outside"))
+    }
+    choose = helper.make_node("If", ["flag"], ["y"], then_branch=branches["then"], else_branch=branches["else"])
+    constants = [constant("table", [7]), constant("first", [0], np.int64), constant("outside", [1], np.int64)]
+    proto = model([choose], [value("flag", np.bool_, [1])], [value("y", np.float32, [1])], constants)
+    engine = load(save(proto, tmp_path), None)
+    bound = capture(engine, 1)
+    with pytest.raises(EngineFailedError):
+        bound([np.zeros(1, np.bool_)])
+    assert bound(engine.sample(1))[0].tolist() == [7]
+
+
+def test_a_sample_has_the_rows_asked_for(load: Load, tmp_path: Path) -> None:
+    engine = load(save(gru(), tmp_path), None)
+    for rows in (1, 2, 5):
+        assert [array.shape for array in engine.sample(rows)] == [(rows, 4, 3), (1, rows, 5)]
+    engine.close()
+    with pytest.raises(ValueError, match="closed"):
+        engine.sample(1)
 
 
 def test_a_closed_engine_captures_nothing(load: Load, tmp_path: Path) -> None:

@@ -1,175 +1,141 @@
-"""Every real model is served, answer for answer as the runtime gives it, or refused with its reason; the table of all
-of them is the test's output."""
+"""Every real model is served over the socket, answer for answer as the runtime gives it, or refused with its reason;
+the table of all of them is the test's output."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 from tests.inputs import inputs_root
-from tests.reference import assert_same_bits, reference_session, run_reference
+from tests.real_models import REFUSED, SCALARS, SHAPES, UNDECLARED, name_of, served_name
+from tests.reference import assert_same_bits, reference_session, run_in_bucket
+from tests.serving import RunningServer, serve
 
-from tickpath.engines import Array, Engine, ModelRefusedError, TensorSpec
+from tickpath.client import Client
+from tickpath.console.tensors import describe, spec_of
+from tickpath.engines import Array, ModelRefusedError
 from tickpath.engines.load import load
-from tickpath.engines.onnx_spec import Shape
+from tickpath.wire import ModelInfo, TensorInfo
 
 ROOT = inputs_root()
 if ROOT is None:
     pytest.skip("no real models: set TICKPATH_INPUTS", allow_module_level=True)
 MODELS_ROOT = ROOT / "models"
-MODELS = sorted(MODELS_ROOT.rglob("*.onnx"))
-NODE_TESTS = sorted((ROOT / "onnx_node_tests").glob("*/model.onnx"))
+MODELS = [name_of(path, MODELS_ROOT) for path in sorted(MODELS_ROOT.rglob("*.onnx"))]
+SERVED = [name for name in MODELS if name not in REFUSED]
 
-# The sizes that a file leaves open, or an axis that is to be the batch.
-SHAPES: Mapping[str, Mapping[str, Shape]] = {
-    "deeplob_serve/model_b8.onnx": {"lob_window": ("N", 100, 40)},
-    "gonnx/gru.onnx": {"data_input": ("N", 4, 3)},
-    "gonnx/ndm.onnx": {"sensor_input": ("N", 6, 4)},
-    "polygraphy/attention.onnx": {"q": ("N", 4, 8), "k": ("N", 8, 4), "v": ("N", 4, 8)},
-    "silero_vad/silero_vad.onnx": {"input": ("N", 576), "state": (2, "N", 128)},
-    "silero_vad/silero_vad_16k_op15.onnx": {"input": ("N", 576)},
-    "silero_vad/silero_vad_16k_sequence.onnx": {"input": (5, 576)},
-    "silero_vad/silero_vad_half.onnx": {"input": ("N", 576)},
-    "silero_vad/silero_vad_op18_ifless.onnx": {"input": ("N", 576)},
-}
+ANYWHERE = ("--port", "0", "--no-observer")
 
-# Why a file can't be served, in words of the refusal. Every other file has to be.
-REFUSED: Mapping[str, str] = {
-    "gonnx/mnist-8-opset13.onnx": "Git LFS pointer",
-    "onnxruntime_datasets/logreg_iris.onnx": "output 'probabilities' is a sequence value",
-    "onnxruntime_go/example_0_dim_output.onnx": "output 'y' depends on the data (operator 'Expand')",
-    "onnxruntime_go/example_float16.onnx": "output 'OutputA' has element type bfloat16",
-    "onnxruntime_go/example_needs_extensions.onnx": "output 'output' has element type string",
-    "onnxruntime_go/example_strings.onnx": "output 'output_lower' has element type string",
-    "onnxruntime_go/sklearn_randomforest.onnx": "output 'output_probability' is a sequence value",
-    "polygraphy/bad_graph_with_dup_value_info.onnx": "two inputs are named 'inp'",
-    "polygraphy/bad_graph_with_no_import_domains.onnx": "imports no operator set",
-    "polygraphy/bad_graph_with_parallel_invalid_nodes.onnx": "output 'add_out_8' depends on the data",
-    "polygraphy/capability.onnx": "No Op registered for FAKE!",
-    "polygraphy/custom_op_node.onnx": "operator 'NegPos' is from 'ai.onnx.contrib'",
-    "polygraphy/empty_tensor_expand.onnx": "output 'expanded' has a dimension of size 0",
-    "polygraphy/ext_weights.onnx": "the weights of 'd' are in 'ext_weights.data', which is not beside the model",
-    "polygraphy/matmul.bf16.onnx": "output 'matmul_out_0' has element type bfloat16",
-    "polygraphy/nonzero.onnx": "output 'nonzero_out_0' depends on the data (operator 'NonZero')",
-}
-
-# What a file needs said before it is served, in words of the refusal without it.
-UNDECLARED: Mapping[str, str] = {
-    "gonnx/gru.onnx": "--shape data_input=N,SIZE,3",
-    "gonnx/ndm.onnx": "--shape sensor_input=N,SIZE,4",
-    "polygraphy/attention.onnx": "--shape q=N,SIZE",
-    "silero_vad/silero_vad.onnx": "--shape state=2,N,128",
-    "silero_vad/silero_vad_16k_op15.onnx": "--shape input=N,SIZE",
-    "silero_vad/silero_vad_16k_sequence.onnx": "a row's answer depends on the other rows",
-    "silero_vad/silero_vad_half.onnx": "--shape input=N,SIZE",
-    "silero_vad/silero_vad_op18_ifless.onnx": "--shape input=N,SIZE",
-}
-
-# Scalars whose values matter.
-SCALARS: Mapping[str, int] = {"sr": 16000}
-
-REFUSED_NODE_TESTS: Mapping[str, str] = {
-    "bernoulli": "is random",
-    "cast_BFLOAT16_to_FLOAT": "bfloat16",
-    "constantofshape": "'ConstantOfShape'|size 0",
-    "equal_string": "string",
-    "identity_sequence": "sequence",
-    "if_opt": "optional",
-    "label_encoder": "string",
-    "loop16_seq_none": "sequence",
-    "nonzero": "'NonZero'",
-    "optional_get_element": "optional|sequence",
-    "optional_has_element_optional_input": "optional",
-    "reduce_max_empty": "size 0",
-    "reduce_sum_empty": "size 0",
-    "reshape_negative_extended": "does not run",
-    "sequence_insert": "sequence",
-    "split_zero_size": "size 0",
-    "string_": "string",
-    "top_k": "'TopK'",
-    "unique_sorted": "'Unique'",
-}
+# Runs `tickpath serve` on each of the argument lists on stdin, and prints [exit code, what stderr got] for each.
+COMMANDS = """
+import contextlib, io, json, sys
+from tickpath import cli
+for arguments in json.load(sys.stdin):
+    sys.argv = ["tickpath", "serve", *arguments]
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            cli.main()
+        except SystemExit as end:
+            print(json.dumps([end.code, said.getvalue()]))
+"""
 
 
 @pytest.fixture(scope="module")
-def table(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Lines of (model, verdict, specification or reason), shown when all of them are there."""
-    lines: list[str] = []
-    yield lines
-    plugins = request.config.pluginmanager
-    reporter = plugins.getplugin("terminalreporter")
-    with plugins.getplugin("capturemanager").global_and_fixture_disabled():
-        reporter.ensure_newline()
-        reporter.section("real models", sep="-")
-        for line in sorted(lines):
-            reporter.write_line(line)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server of all models that can be served."""
+    entries = [
+        {"path": str(MODELS_ROOT / name), "name": served_name(name), "shapes": SHAPES.get(name, {})} for name in SERVED
+    ]
+    with serve(tmp_path_factory.mktemp("all"), entries) as server:
+        yield server
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(MODELS_ROOT).as_posix()
+@pytest.fixture(scope="module")
+def clients(server: RunningServer) -> Iterator[tuple[Client, Client]]:
+    """Over TCP and over the Unix socket."""
+    with Client(server.address) as tcp, Client(server.uds) as unix:
+        yield tcp, unix
 
 
-def described(engine: Engine) -> str:
-    spec = engine.spec
-    inputs, outputs = (
-        ", ".join(f"{tensor.name} {tensor.describe()}" for tensor in side) for side in (spec.inputs, spec.outputs)
-    )
-    fixed = "" if spec.rows_fixed is None else f" (N = {spec.rows_fixed})"
-    return f"{inputs or 'nothing'} -> {outputs}{fixed}"
+@pytest.fixture(scope="module")
+def refusals() -> dict[str, tuple[int, str]]:
+    """Exit code and stderr of the command, for the files it must refuse when nothing is declared."""
+    names = [*REFUSED, *UNDECLARED]
+    commands = json.dumps([[str(MODELS_ROOT / name), *ANYWHERE] for name in names])
+    command = [sys.executable, "-c", COMMANDS]
+    done = subprocess.run(command, input=commands, stdout=subprocess.PIPE, text=True, timeout=90, check=True)
+    lines = done.stdout.splitlines()
+    return {name: tuple(json.loads(line)) for name, line in zip(names, lines, strict=True)}
 
 
-def data(tensor: TensorSpec, rows: int, random: np.random.Generator) -> Array:
-    shape = tensor.shape_at(rows)
+def described(model: ModelInfo) -> str:
+    inputs, outputs = (", ".join(map(describe, side)) for side in (model.inputs, model.outputs))
+    return f"{inputs or 'nothing'} -> {outputs}; buckets {','.join(map(str, model.buckets))}"
+
+
+def draw(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
+    shape = spec_of(tensor).shape_at(rows)
     if tensor.name in SCALARS:
         return np.full(shape, SCALARS[tensor.name], tensor.dtype)
-    if tensor.default is not None:
-        return tensor.default
-    if tensor.dtype.kind == "f":
+    if tensor.dtype.startswith("float"):
         return np.asarray(random.standard_normal(shape)).astype(tensor.dtype)
     return np.asarray(random.integers(0, 2, shape)).astype(tensor.dtype)
 
 
-def replayed(engine: Engine, arrays: Sequence[Array], rows: int) -> list[Array]:
-    spec = engine.spec
-    inputs = [np.array(array, order="C") for array in arrays]
-    outputs = [np.full(tensor.shape_at(rows), 3, tensor.dtype) for tensor in spec.outputs]
-    engine.capture(inputs, outputs).replay()
-    return list(outputs)
-
-
-def assert_served(path: Path, engine: Engine) -> None:
-    """At several batch sizes, bit for bit what a plain run of the same batch gives."""
-    session = reference_session(path)
+@pytest.mark.parametrize("name", SERVED)
+def test_a_model_is_served(name: str, clients: tuple[Client, Client], table: list[str]) -> None:
+    """With as many rows as it takes, over both transports, bit for bit what a plain run of the same batch gives."""
+    model = clients[0].model(served_name(name))
+    table.append(f"{name}  served  {described(model)}")
+    session = reference_session(MODELS_ROOT / name)
     random = np.random.default_rng(0)
-    spec = engine.spec
-    for rows in (spec.rows_fixed,) if spec.rows_fixed else (1, 2, 3, 8) if spec.batched else (1,):
-        arrays = [data(tensor, rows, random) for tensor in spec.inputs]
-        assert_same_bits(replayed(engine, arrays, rows), run_reference(session, spec, arrays))
+    batched = any(tensor.batch_axis >= 0 for tensor in model.inputs)
+    for rows in range(1, model.buckets[-1] + 1):
+        for client in clients:
+            feeds = {tensor.name: draw(tensor, rows, random) for tensor in model.inputs if not tensor.optional}
+            answer = client.infer(model.name, feeds, rows=None if batched else 1).outputs
+            expected = run_in_bucket(session, model, feeds, rows)
+            assert list(answer) == list(expected)
+            assert_same_bits(list(answer.values()), list(expected.values()))
 
 
-@pytest.mark.parametrize("path", MODELS, ids=name_of)
-def test_model(path: Path, table: list[str]) -> None:
-    name = name_of(path)
-    try:
-        engine = load(path, SHAPES.get(name))
-    except ModelRefusedError as error:
-        text = str(error).removeprefix(f"{path}: ")
-        table.append(f"{name}  refused  {text}")
-        assert name in REFUSED, text
-        assert REFUSED[name] in text
-        return
-    table.append(f"{name}  served  {described(engine)}")
-    assert name not in REFUSED
-    assert_served(path, engine)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_is_refused(name: str, refusals: dict[str, tuple[int, str]], table: list[str]) -> None:
+    text = refused_line(refusals[name], name)
+    table.append(f"{name}  refused  {text}")
+    assert REFUSED[name] in text
 
 
 @pytest.mark.parametrize("name", UNDECLARED)
-def test_what_a_model_needs_is_said(name: str) -> None:
-    with pytest.raises(ModelRefusedError) as refusal:
-        load(MODELS_ROOT / name)
-    assert UNDECLARED[name] in str(refusal.value)
+def test_what_a_model_needs_is_said(name: str, refusals: dict[str, tuple[int, str]]) -> None:
+    assert UNDECLARED[name] in refused_line(refusals[name], name)
+
+
+@pytest.mark.parametrize(
+    "name", ["gonnx/mnist-8-opset13.onnx", "polygraphy/nonzero.onnx", "silero_vad/silero_vad.onnx"]
+)
+def test_the_command_itself_refuses(name: str, refusals: dict[str, tuple[int, str]]) -> None:
+    command = [sys.executable, "-m", "tickpath.cli", "serve", str(MODELS_ROOT / name), *ANYWHERE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == refusals[name]
+    assert done.stdout == ""
+
+
+def refused_line(refusal: tuple[int, str], name: str) -> str:
+    """The reason in the command's one line on stderr, behind the file's name."""
+    code, said = refusal
+    assert code == 3, said
+    start, path, reason = said.partition(f"{MODELS_ROOT / name}: ")
+    assert (start, path != "", reason.count("\n")) == ("tickpath: ", True, 1)
+    return reason.rstrip("\n")
+
+
+def test_every_file_is_known() -> None:
+    """A name in the tables that is no file would test nothing."""
+    assert {*SHAPES, *REFUSED, *UNDECLARED} <= set(MODELS)
 
 
 def test_external_weights_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,30 +150,3 @@ def test_an_archive_is_no_model(tmp_path: Path) -> None:
     path.write_bytes((MODELS_ROOT / "gonnx/nt_1.zip").read_bytes())
     with pytest.raises(ModelRefusedError, match="zip archive"):
         load(path)
-
-
-def tensor_file(path: Path) -> Array:
-    array: Array = numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
-    return array
-
-
-@pytest.mark.parametrize("path", NODE_TESTS, ids=lambda path: path.parent.name)
-def test_operator(path: Path, table: list[str]) -> None:
-    """ONNX's own cases: the answer that ONNX expects, or a refusal."""
-    name = path.parent.name.removeprefix("test_").removeprefix("ai_onnx_ml_")
-    reasons = [reason for start, reason in REFUSED_NODE_TESTS.items() if name.startswith(start)]
-    try:
-        engine = load(path)
-    except ModelRefusedError as error:
-        text = str(error).removeprefix(f"{path}: ")
-        table.append(f"{path.parent.name}  refused  {text}")
-        assert any(part in text for reason in reasons for part in reason.split("|")), text
-        return
-    table.append(f"{path.parent.name}  served  {described(engine)}")
-    assert not reasons
-    folder = path.parent / "test_data_set_0"
-    arrays = [tensor_file(folder / f"input_{place}.pb") for place in range(len(engine.spec.inputs))]
-    for place, output in enumerate(replayed(engine, arrays, 1)):
-        expected = tensor_file(folder / f"output_{place}.pb")
-        assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
-        assert np.allclose(output.astype(float), expected.astype(float), rtol=1e-3, atol=1e-7, equal_nan=True)

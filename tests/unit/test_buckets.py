@@ -28,7 +28,13 @@ def test_buckets_are_those_asked_for_or_those_the_model_allows(
     [
         ((1, 8), True, 8, "buckets 1,8 were asked for, but the model was exported for exactly 8 rows: use buckets 8"),
         ((4,), True, 8, "buckets 4 were asked for, but the model was exported for exactly 8 rows: use buckets 8"),
-        ((1, 2), False, None, "buckets 1,2 were asked for, but the model has no batch axis: use buckets 1"),
+        (
+            (1, 2),
+            False,
+            None,
+            "buckets 1,2 were asked for, but the model has no batch axis: use buckets 1, "
+            "or declare the axis with --shape INPUT=N,...",
+        ),
     ],
 )
 def test_what_the_model_cannot_do_is_refused_with_what_it_can(

@@ -131,6 +131,8 @@ def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], say
         ({"name": "x" * 65}, ["name"]),
         ({"version": "1/2"}, ["version"]),
         ({"path": "a\0.onnx"}, ["path"]),
+        ({"path": "my model.onnx"}, ["my model.onnx", "'my model'", "letters", "--name"]),
+        ({"path": "x" * 65 + ".onnx"}, ["--name"]),
         ({"path": 1}, ["path"]),
         ({"buckets": []}, ["'btc'", "ascend", "[] came"]),
         ({"buckets": [2, 1]}, ["'btc'", "ascend", "[2, 1] came"]),

@@ -121,8 +121,8 @@ def test_lag_is_what_the_loop_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
             self.lags_ns: list[int] = []
 
         def set_cell(self, cell: GlobalCell, value: int) -> None:
-            self.lags_ns.append(value)
-            assert cell is GlobalCell.LOOP_LAG_NS
+            if cell is GlobalCell.LOOP_LAG_NS:
+                self.lags_ns.append(value)
 
     async def body(_house: Housekeeping, _records: RecordWriter, models: list[Any]) -> None:
         records = Noting()
@@ -133,5 +133,6 @@ def test_lag_is_what_the_loop_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
         house.stop()
         records.close()
         assert records.lags_ns[0] >= 49_000_000
+        assert min(records.lags_ns) == records.lags_ns[0]  # seen until the window is over, whatever comes after
 
     keeping_house(body)

@@ -12,10 +12,15 @@ from tickpath.engines.load import load
 from tickpath.engines.onnxruntime import RUNTIME, said
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("model.plan", "'.plan'"), ("model", "'without a suffix'")])
+@pytest.mark.parametrize(("name", "suffix"), [("model.plan", ".plan files"), ("model", "files without a suffix")])
 def test_unknown_suffixes(name: str, suffix: str) -> None:
-    with pytest.raises(ModelRefusedError, match=f"{name}: no engine for files named {suffix}"):
+    with pytest.raises(ModelRefusedError, match=f"{name}: no engine for {suffix}: name an .onnx file"):
         load(Path(name))
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelRefusedError, match=f"{tmp_path}: a folder: name the .onnx file in it"):
+        load(tmp_path)
 
 
 def test_the_spec_says_what_runs_it(tmp_path: Path) -> None:

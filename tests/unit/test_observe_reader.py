@@ -172,7 +172,7 @@ def test_a_core_that_never_finished_its_description_is_refused(writer: RecordWri
 
 def test_another_layout_is_refused_naming_both(writer: RecordWriter) -> None:
     os.pwrite(writer.fd, layout.HEADER.pack(layout.MAGIC, layout.LAYOUT_VERSION + 1, 2, 2), 0)
-    with pytest.raises(LayoutError, match="layout 1 expected, 2 came"):
+    with pytest.raises(LayoutError, match=f"layout {layout.LAYOUT_VERSION} expected, {layout.LAYOUT_VERSION + 1} came"):
         RecordReader(writer.fd)
 
 

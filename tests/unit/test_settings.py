@@ -69,7 +69,7 @@ def test_shapes_and_buckets() -> None:
     assert parse_buckets("1,8") == (1, 8)
 
 
-@pytest.mark.parametrize("text", ["", "x", "x=", "=1", "x=N,M", "x=1.5"])
+@pytest.mark.parametrize("text", ["", "x", "x=", "=1", "x=N,M", "x=1.5", "x=0", "x=N,-1", "x=²"])
 def test_shapes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_shape(text)

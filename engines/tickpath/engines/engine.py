@@ -33,6 +33,11 @@ class Engine(Protocol):
         """Bind a graph to C-contiguous host arrays of the shapes of one bucket. The graph keeps them alive."""
         ...
 
+    def sample(self, rows: int) -> Sequence[Array]:
+        """Inputs of `rows` rows on which the model runs, to warm up with: zeros are not right for every model, and can
+        take another branch than data does. Raises ModelRefusedError where there are none."""
+        ...
+
     def close(self) -> None:
         """Give back the runtime's memory. No graph of this engine may be replayed afterwards."""
         ...

@@ -10,10 +10,11 @@ from tickpath.engines.engine import Engine, ModelRefusedError
 def load(path: Path, shapes: Mapping[str, tuple[int | Literal["N"], ...]] | None = None, threads: int = 1) -> Engine:
     """The engine for this file, chosen by its suffix. `shapes`: input name -> sizes, `"N"` on the batch axis, where the
     file leaves them open; `threads`: the cores one prediction may use. Raises ModelRefusedError, saying what to do."""
+    if path.is_dir():
+        raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
     if path.suffix != ".onnx":
-        raise ModelRefusedError(
-            f"{path}: no engine for files named {path.suffix or 'without a suffix'!r}: export the model as .onnx"
-        )
+        kind = f"{path.suffix} files" if path.suffix else "files without a suffix"
+        raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
     from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model
 
     return load_onnx(path, shapes, threads)

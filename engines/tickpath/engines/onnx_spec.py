@@ -187,7 +187,7 @@ def _bindings(tensor: Declared, shape: Shape) -> dict[str, int | Literal["N"]]:
         return {}
     if len(shape) != len(tensor.dimensions):
         raise ModelRefusedError(
-            f"{option(tensor.name, shape)} has {len(shape)} dimensions, the model's input has {_text(tensor)}"
+            f"{option(tensor.name, shape)} gives {len(shape)} sizes, the model's input has {_text(tensor)}"
         )
     for size, dimension in zip(shape, tensor.dimensions, strict=True):
         if isinstance(dimension, int) and size not in (dimension, ROWS):

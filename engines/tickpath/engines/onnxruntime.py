@@ -48,9 +48,10 @@ class OnnxRuntimeGraph:
 class OnnxRuntimeEngine:
     """A model in an onnxruntime session on the CPU. `spec` says what it takes and gives."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, spec: EngineSpec) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, spec: EngineSpec, probe: Probe) -> None:
         self._session: onnxruntime.InferenceSession | None = session
         self._spec = spec
+        self._probe: Probe | None = probe
 
     @property
     def spec(self) -> EngineSpec:
@@ -66,9 +67,16 @@ class OnnxRuntimeEngine:
         _check(self._spec.outputs, outputs, rows)
         return _bind(self._session, self._spec, inputs, outputs)
 
+    def sample(self, rows: int) -> list[Array]:
+        """The first of the probe's inputs on which the model runs. Raises ModelRefusedError where it runs on none of
+        this many rows."""
+        if self._probe is None:
+            raise ValueError("the engine is closed")
+        return first_run(self._probe, rows)[0]
+
     def close(self) -> None:
         """Let go of the session. Its memory is free once its graphs are gone too."""
-        self._session = None
+        self._session = self._probe = None
 
 
 def load_onnx(path: Path, shapes: Mapping[str, Shape] | None = None, threads: int = 1) -> OnnxRuntimeEngine:
@@ -93,7 +101,7 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int) -> OnnxRuntimeE
     run = _runner(session, inputs, model.output_names)
     probe = Probe(run, inputs, model.output_names, rows_fixed, model.precision, model.shaped_by_data)
     spec = EngineSpec(inputs, find_outputs(probe), RUNTIME, model.precision, model.file.sha256, rows_fixed)
-    engine = OnnxRuntimeEngine(session, spec)
+    engine = OnnxRuntimeEngine(session, spec, probe)
     _check_bound_outputs(engine, probe)
     return engine
 

@@ -67,6 +67,13 @@ class EngineSpec:
     sha256: str
     rows_fixed: int | None = None
 
+    def describe(self) -> str:
+        """For people: `x float32[N,64] -> y float32[N,3]`."""
+        inputs, outputs = (
+            ", ".join(f"{tensor.name} {tensor.describe()}" for tensor in side) for side in (self.inputs, self.outputs)
+        )
+        return f"{inputs or 'nothing'} -> {outputs}"
+
     @property
     def batched(self) -> bool:
         return any(tensor.batch_axis is not None for tensor in self.inputs)

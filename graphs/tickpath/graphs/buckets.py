@@ -21,9 +21,9 @@ def resolve_buckets(asked: tuple[int, ...] | None, batched: bool, rows_fixed: in
         return asked or DEFAULT_BUCKETS
     if asked not in (None, (only,)):
         why = f"was exported for exactly {only} rows" if batched else "has no batch axis"
-        raise BucketError(
-            f"buckets {','.join(map(str, asked or ()))} were asked for, but the model {why}: use buckets {only}"
-        )
+        or_else = "" if batched else ", or declare the axis with --shape INPUT=N,..."
+        text = ",".join(map(str, asked or ()))
+        raise BucketError(f"buckets {text} were asked for, but the model {why}: use buckets {only}{or_else}")
     return (only,)
 
 

@@ -136,15 +136,17 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     from rich.console import Console
 
     from tickpath.loadtest import conduct
-    from tickpath.loadtest.outputs import report
+    from tickpath.loadtest.outputs import Outputs
 
     target, loop = _split(options)
+    outputs = Outputs(**options)
     with _ending():
+        outputs.check()
         if slo is None:
             runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], Console(stderr=True))
-            return 0 if report(runs, **options) else INVALID
+            return 0 if outputs.report(runs) else INVALID
         goodput = conduct.find_goodput(slo, target, loop, Console(stderr=True))
-        report([probe.run for probe in goodput.probes], **options)
+        outputs.report([probe.run for probe in goodput.probes])
     click.echo(goodput.describe())
     return 0 if goodput.rate_hz else INVALID
 

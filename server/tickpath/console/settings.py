@@ -44,7 +44,6 @@ def parse_buckets(text: str) -> tuple[int, ...]:
 
 
 def _whole(size: str) -> int:
-    try:
-        return int(size)
-    except ValueError:
-        raise ValueError(f"expected whole numbers with commas between, {size!r} came") from None
+    if not (size.isascii() and size.isdigit() and int(size) > 0):
+        raise ValueError(f"expected whole numbers above 0 with commas between, {size!r} came")
+    return int(size)

@@ -16,7 +16,9 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     arguments = _parser().parse_args()
-    _step_aside(arguments.not_cpu)
+    os.nice(NICE)
+    if arguments.cpus:
+        os.sched_setaffinity(0, map(int, arguments.cpus.split(",")))
     # One thread is all the arithmetic here; OpenBLAS would start one for every core as numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
@@ -31,20 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--records-fd", type=int, required=True, help="descriptor of the core's shared memory")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
-    parser.add_argument("--not-cpu", type=int, metavar="N", help="the CPU to keep off: the core's own")
+    parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
     return parser
-
-
-def _step_aside(not_cpu: int | None) -> None:
-    os.nice(NICE)
-    if not_cpu is None:
-        return
-    # Not of our own affinity, which a pinned core has handed down, but of all CPUs: the kernel takes those that exist.
-    others = set(range(1024)) - {not_cpu}
-    try:
-        os.sched_setaffinity(0, others)
-    except OSError:
-        return  # there is no other CPU
 
 
 def _leave(*_: object) -> NoReturn:

@@ -74,7 +74,7 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
     (
         GaugeMetricFamily,
         "tickpath_loop_lag_seconds",
-        "How late the event loop's latest heartbeat was.",
+        "The most that the event loop's heartbeat was late in the last one to two minutes.",
         GlobalCell.LOOP_LAG_NS,
         1e9,
     ),

@@ -31,12 +31,15 @@ EXIT_ADDRESS: Final = 4
 EXIT_LAYOUT: Final = 5
 """The descriptor does not hold the memory this observer knows."""
 
+# A hundred heartbeats. Nothing that a core does takes so long; a restart is then better than waiting.
+SILENT_NS_MAX: Final = 10_000_000_000
+
 PAGES: Final = ("/", "/metrics", "/livez", "/readyz")
 INDEX: Final = """\
 tickpath observer of core {pid}
 
 /metrics   for Prometheus, as text or OpenMetrics
-/livez     200 while the core process lives
+/livez     200 while the core process lives and its loop turns
 /readyz    200 while the core takes requests
 """
 
@@ -81,9 +84,12 @@ class Observer:
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
 
     def _live(self) -> Response:
-        if self._core.alive():
-            return say(HTTPStatus.OK, "alive")
-        return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core, process {self._core.pid}, has ended")
+        if not self._core.alive():
+            return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core, process {self._core.pid}, has ended")
+        silent_ns = self._tally.silent_ns(time.monotonic_ns())
+        if silent_ns > SILENT_NS_MAX:
+            return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core's loop has stood still for {silent_ns / 1e9:.0f} s")
+        return say(HTTPStatus.OK, "alive")
 
     def _ready(self) -> Response:
         state = self._tally.state

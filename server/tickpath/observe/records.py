@@ -26,7 +26,7 @@ import msgspec
 from tickpath.wire import Code
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 
 # 64 models: a server of one core; and every label set stays small enough to look at.
 MODELS_MAX: Final = 64
@@ -58,7 +58,8 @@ class GlobalCell(enum.IntEnum):
     SESSIONS_REFUSED = enum.auto()
     SLOW_READERS_DROPPED = enum.auto()
     PROTOCOL_ERRORS = enum.auto()
-    LOOP_LAG_NS = enum.auto()  # how late the loop's latest heartbeat was
+    HEARTBEAT_NS = enum.auto()  # the core's monotonic clock when its loop last came round; 0: not serving yet
+    LOOP_LAG_NS = enum.auto()  # the most that a heartbeat was late in the last one to two minutes
     GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 

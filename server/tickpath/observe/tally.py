@@ -52,6 +52,11 @@ class Tally:
         """Where the core is in its life, this moment."""
         return State(int(self._reader.totals()[GlobalCell.STATE]))
 
+    def silent_ns(self, now_ns: int) -> int:
+        """How long ago the core's loop came round last; 0 before it serves."""
+        beat_ns = int(self._reader.totals()[GlobalCell.HEARTBEAT_NS])
+        return now_ns - beat_ns if beat_ns else 0
+
     def read(self, now_ns: int) -> None:
         """Take what the core has written. Records count in the window at `now_ns`, the moment they are read."""
         records = self._reader.take()

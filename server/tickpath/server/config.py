@@ -1,6 +1,7 @@
 """The server's configuration: one frozen struct, made from the command line or a TOML file, checked once at the
 edge."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +15,8 @@ Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
 # An hour: no client and no operator waits longer, and infinity is no number of seconds.
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
+NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}\Z"
+Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
 Place = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
@@ -46,6 +48,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
+    threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
 
     @property
     def served_name(self) -> str:
@@ -62,16 +66,15 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
     spin: bool = False
-    # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up
-    # costs, so
-    # polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
+    # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
+    # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
     poll_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 50
     cpu: Annotated[int, msgspec.Meta(ge=0)] | None = None
     # Sessions: each costs one buffer (32 KiB until a larger frame comes) and one descriptor.
     sessions_max: Positive = 1024
-    # Requests of one session that wait for an answer: enough to hide any round trip, too few to fill a queue of 64
-    # alone twice over.
-    in_flight_max: Positive = 128
+    # Requests of one session that wait for an answer: enough to hide any round trip, and half of a model's queue, so
+    # that one client alone can't take it from all others.
+    in_flight_max: Positive = 32
     # From a frame's first byte to its last. A whole 16 MB frame takes 13 ms at 10 Gbit/s; only a dead or hostile peer
     # needs 5 s.
     frame_s: Seconds = 5.0
@@ -83,7 +86,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_stall_s: Seconds = 5.0
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
-    # A frame of 64 MiB holds 400 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
+    # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
+    # Each session keeps a buffer as large as its largest frame was: sessions_max times this is the most they can hold.
     # (4096 bytes hold any Hello; the length before a frame has 32 bits.)
     frame_bytes_max: Annotated[int, msgspec.Meta(ge=4096, lt=2**32)] = 64 * 1024 * 1024
 
@@ -112,6 +116,11 @@ def _check_model(model: ModelConfig) -> None:
     if buckets is not None and len(buckets) > BUCKETS_MAX:
         raise ConfigError(
             f"model {model.served_name!r}: {len(buckets)} buckets, {BUCKETS_MAX} is the most: leave some out"
+        )
+    if not re.match(NAME_PATTERN, model.served_name):
+        raise ConfigError(
+            f"{model.path}: {model.served_name!r} can't be a model's name (letters, digits, _ . - and at most 64 of "
+            "them): give it a --name"
         )
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:

@@ -25,7 +25,7 @@ from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.listeners import BACKLOG, AddressError, address_of, listen_tcp, listen_unix
 from tickpath.server.model import ServedModel, load_model
-from tickpath.server.observer_process import ObserverProcess
+from tickpath.server.observer_process import ObserverError, ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
 EXIT_FAULT: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_MODEL: Final = 3
 EXIT_ADDRESS: Final = 4
 
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
@@ -59,6 +57,9 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
     except AddressError as error:
         log.error("%s", error)
         return EXIT_ADDRESS
+    except ObserverError as error:
+        log.error("%s", error)
+        return EXIT_FAULT
 
 
 class _Core:
@@ -77,10 +78,10 @@ class _Core:
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
-            observer = self._start_observer(loop, records, stack)
             poll_ns = _poll_ns(config)
-            thread_cpus = _pin(config.cpu)
-            models = self._load(loop, thread_cpus, stack)
+            other_cpus = _pin(config.cpu)
+            observer = self._start_observer(loop, other_cpus, stack)
+            models = self._load(loop, other_cpus, stack)
             records.describe(CoreDescription(os.getpid(), tuple(model.description for model in models)))
             service = Service(config, models, records, loop, _sessions_max(config), Polling(loop, poll_ns))
             await warm_network_path(service)
@@ -116,12 +117,12 @@ class _Core:
         return listeners
 
     def _start_observer(
-        self, loop: asyncio.AbstractEventLoop, records: RecordWriter, stack: ExitStack
+        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
     ) -> ObserverProcess | None:
         config = self._config
         if config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, records.fd, config.observer_host, config.observer_port, config.cpu)
+        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
         stack.callback(observer.stop)
         observer.start()
         return observer
@@ -137,8 +138,9 @@ class _Core:
             stack.callback(model.executor.close)
             models.append(model)
             log.info(
-                "model %s: %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
+                "model %s: %s; %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
                 model.info.name,
+                model.engine.spec.describe(),
                 model.description.engine,
                 ",".join(map(str, model.info.buckets)),
                 model.compute_ns / 1e3,

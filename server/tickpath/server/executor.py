@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Set
 from contextlib import suppress
 from queue import SimpleQueue
-from statistics import median
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
@@ -166,8 +165,8 @@ class ThreadExecutor:
             self._hand_back(request.requester.finish, request.infer, outcome)
 
 
-def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: list[int]) -> Literal["inline", "thread"]:
-    """Where a model runs: as asked, or by the median of its warm-up replays of the largest bucket, in ns."""
+def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: int) -> Literal["inline", "thread"]:
+    """Where a model runs: as asked, or by what a replay of its largest bucket takes, in ns."""
     if asked != "auto":
         return asked
-    return "inline" if median(compute_ns) <= INLINE_COMPUTE_NS_MAX else "thread"
+    return "inline" if compute_ns <= INLINE_COMPUTE_NS_MAX else "thread"

@@ -4,25 +4,16 @@ import asyncio
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from time import monotonic_ns
-from typing import Final
 
-from tickpath.engines import Engine, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
-from tickpath.graphs import BucketError, Slot, resolve_buckets
+from tickpath.graphs import BucketError, resolve_buckets
 from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import InputRule, ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
 from tickpath.wire import TENSORS_MAX, ModelInfo, TensorInfo
-
-# Enough for the runtime's lazy allocations (two runs) and for a median that one interrupted replay does not move.
-WARM_REPLAYS_MIN: Final = 8
-# And as many more as fit in this time, for branch predictors and caches; ten models must still be ready in two seconds.
-WARM_NS_PER_BUCKET: Final = 20_000_000
-WARM_REPLAYS_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ def load_model(
     frame_bytes_max: int,
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
-    engine = load(Path(config.path), config.shapes)
+    engine = load(Path(config.path), config.shapes, config.threads)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -55,7 +46,8 @@ def load_model(
     rules = model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs)))
     _check_frame_bytes(rules, frame_bytes_max)
     lane = _capture(config, engine, buckets)
-    compute_ns = [_warm(slot) for slot in lane.slots][-1]
+    _warm(config, engine, lane)
+    compute_ns = lane.compute_ns[-1]
     kind = pick_kind(config.executor, compute_ns)
     executor: Executor = (
         InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
@@ -68,7 +60,7 @@ def load_model(
         executor=executor,
         description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=engine,
-        compute_ns=int(median(compute_ns)),
+        compute_ns=compute_ns,
         locked=all(slot.locked for slot in lane.slots),
     )
 
@@ -105,15 +97,13 @@ def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> L
         ) from None
 
 
-def _warm(slot: Slot) -> list[int]:
-    """Replay until it costs what it will cost. Returns each replay's time in ns, the first few left out."""
-    times_ns: list[int] = []
-    end_ns = monotonic_ns() + WARM_NS_PER_BUCKET
-    while len(times_ns) < WARM_REPLAYS_MIN or (monotonic_ns() < end_ns and len(times_ns) < WARM_REPLAYS_MAX):
-        start_ns = monotonic_ns()
-        slot.replay()
-        times_ns.append(monotonic_ns() - start_ns)
-    return times_ns[WARM_REPLAYS_MIN // 2 :]
+def _warm(config: ModelConfig, engine: Engine, lane: Lane) -> None:
+    try:
+        lane.warm([[array.tobytes() for array in engine.sample(slot.bucket)] for slot in lane.slots])
+    except ModelRefusedError as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{config.path}: it does not run on its own sample ({error})") from None
 
 
 def _tensor_info(spec: TensorSpec) -> TensorInfo:

@@ -7,30 +7,38 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Set
 from typing import IO, Final
 
 from tickpath.server.listeners import AddressError
 
 log = logging.getLogger(__name__)
 
+# Starting a process holds the loop up for some 3 ms, so an observer that can't live is tried less and less often.
 RESTART_S: Final = 1.0
+RESTART_S_MAX: Final = 60.0
 # Importing and binding take about half a second on a slow machine.
 START_S_MAX: Final = 10.0
 # Its exit code when it can't have its port (see tickpath.observe.__main__).
 EXIT_ADDRESS: Final = 4
 
 
+class ObserverError(Exception):
+    """There is no observer, and so no metrics. The text says why."""
+
+
 class ObserverProcess:
     """Runs `python -m tickpath.observe` on the records behind `records_fd`."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, records_fd: int, host: str, port: int, not_cpu: int | None
+        self, loop: asyncio.AbstractEventLoop, records_fd: int, host: str, port: int, cpus: Set[int] | None
     ) -> None:
         self._loop = loop
         self._records_fd = records_fd
         self._host = host
         self._port = port
-        self._not_cpu = not_cpu
+        self._cpus = cpus
+        self._restart_s = RESTART_S
         self._process: subprocess.Popen[str] | None = None
         self._pidfd = -1
         self._stopping = False
@@ -40,8 +48,8 @@ class ObserverProcess:
         """Start it; it imports and binds while the core goes on."""
         command = [sys.executable, "-m", "tickpath.observe", "--records-fd", str(self._records_fd)]
         command += ["--host", self._host, "--port", str(self._port)]
-        if self._not_cpu is not None:
-            command += ["--not-cpu", str(self._not_cpu)]
+        if self._cpus:
+            command += ["--cpus", ",".join(map(str, sorted(self._cpus)))]
         # A process group of its own: Ctrl-C in a terminal is for the core, which then ends it.
         self._process = subprocess.Popen(
             command, pass_fds=(self._records_fd,), stdout=subprocess.PIPE, text=True, process_group=0
@@ -50,14 +58,19 @@ class ObserverProcess:
     async def ready(self) -> None:
         """Wait until it serves, and keep watch from then on. Raises AddressError when it can't have its port."""
         assert self._process is not None
-        line = await asyncio.wait_for(self._loop.run_in_executor(None, _first_line, self._process.stdout), START_S_MAX)
+        try:
+            first_line = self._loop.run_in_executor(None, _first_line, self._process.stdout)
+            line = await asyncio.wait_for(first_line, START_S_MAX)
+        except TimeoutError:
+            self._process.kill()  # ends the wait for its line too
+            raise ObserverError(f"the observer did not serve within {START_S_MAX:g} s: see what it said") from None
         if not line:
             code = self._process.wait()
             if code == EXIT_ADDRESS:
                 raise AddressError(
                     f"the observer can't listen on {self._host}:{self._port}: give another --observer-port"
                 )
-            raise RuntimeError(f"the observer ended with exit code {code} before it served")
+            raise ObserverError(f"the observer ended with exit code {code} before it served: see what it said")
         self.url = json.loads(line)["observer"]
         # A restart takes the same port again, also where the first one was chosen freely.
         self._port = int(self.url.rpartition(":")[2])
@@ -73,8 +86,9 @@ class ObserverProcess:
         self._unwatch()
         code = self._process.wait()
         if not self._stopping:
-            log.warning("the observer ended with exit code %d; starting it again", code)
-            self._loop.call_later(RESTART_S, self._restart)
+            log.warning("the observer ended with exit code %d; starting it again in %g s", code, self._restart_s)
+            self._loop.call_later(self._restart_s, self._restart)
+            self._restart_s = min(2 * self._restart_s, RESTART_S_MAX)
 
     def _restart(self) -> None:
         if not self._stopping:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from fcntl import ioctl
 from termios import TIOCOUTQ
 
+from tickpath.server.timer import Timer
+
 
 class ReaderWatch:
     """Looks at a transport every `stall_s` from `start` to `stop`, and calls `stalled` once the client has taken
@@ -18,22 +20,18 @@ class ReaderWatch:
         stall_s: float,
         stalled: Callable[[], None],
     ) -> None:
-        self._loop = loop
         self._transport = transport
         self._stall_s = stall_s
         self._stalled = stalled
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(loop)
         self._unsent_bytes = 0  # when it last looked, and what was written since
 
     def start(self) -> None:
-        self.stop()
         self._unsent_bytes = self.unsent_bytes()
-        self._timer = self._loop.call_later(self._stall_s, self._look)
+        self._timer.start(self._stall_s, self._look)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     def wrote(self, byte_count: int) -> None:
         """So much more waits: that is not the client's doing."""

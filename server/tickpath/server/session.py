@@ -7,28 +7,21 @@ Rules
 - Every Infer gets exactly one Result or Failure, unless the client goes away first.
 - What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
   nothing that comes after is looked at.
-- A session closes gently: bytes the client had under way are received and dropped for a moment, since a reset would
-  take the last replies with it.
-- A client that does not read is not read from; if it takes nothing for a while, it is dropped. Its frames have all the
-  time they need meanwhile: it is the server that does not take them.
-
-Flags, each set once: `_leaving`, the session ends when nothing is in flight; `_deaf`, what comes is dropped;
-`_closing`, nothing is written any more either.
+- A session has its turn: who has sent more than fits in it lets others go first.
+- While replies pile up, frames have all the time they need: it is the server that does not take them.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable
 from importlib.metadata import version
 from time import monotonic_ns
 from typing import Final, cast
 
 from tickpath.observe.records import GlobalCell, ModelCell
 from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.lane import Answer
 from tickpath.server.model import ServedModel
-from tickpath.server.reader_watch import ReaderWatch
 from tickpath.server.service import Service
 from tickpath.wire import (
     PROTOCOL_VERSION,
@@ -37,7 +30,6 @@ from tickpath.wire import (
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Infer,
@@ -46,38 +38,24 @@ from tickpath.wire import (
     Ping,
     Pong,
     RemoteProtocolError,
-    ServerMessage,
     Welcome,
     decode_client_message,
 )
 
 log = logging.getLogger(__name__)
 
-# How long a refused client's bytes are still received and dropped: a round trip anywhere on earth, and a little.
-LINGER_S: Final = 1.0
 SERVER_NAME: Final = f"tickpath {version('tickpath')}"
-# One session's turn: as long as the longest model that runs inline. Who has sent more than fits lets others go first.
+# One session's turn: as long as the longest model that runs inline.
 TURN_NS: Final = INLINE_COMPUTE_NS_MAX
 
 
-class Session(asyncio.BufferedProtocol):
-    """One connection of a client. All methods run on the loop's thread."""
+class Session(Connection):
+    """What is said on one connection. All methods run on the loop's thread."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
-        self._records = service.records
+        super().__init__(service)
         self._decoder = FrameDecoder(service.limits.frame_bytes_max)
-        self._encoder = FrameEncoder()
-        self._transport: asyncio.Transport | None = None
         self._greeted = False
-        self._leaving = False
-        self._deaf = False
-        self._closing = False
-        self._done_reading = False  # nothing more can come, or there is no room to wait for it
-        self._writable = True
-        self._last_words: Failure | None = None
-        self._timer: asyncio.TimerHandle | None = None  # Hello, then the frame's deadline, then lingering
-        self._watch: ReaderWatch  # from connection_made on
         self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._turn_over = False  # frames wait in the buffer for the session's next turn
@@ -85,28 +63,17 @@ class Session(asyncio.BufferedProtocol):
 
     # -- the transport's side --
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        config, loop = self._service.config, self._service.loop
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=config.write_bytes_max)
-        self._watch = ReaderWatch(loop, self._transport, config.write_stall_s, self._stalled)
-        if not self._service.opened(self):
-            self._turn_away()
-            return
-        self._set_timer(config.hello_s, self._hello_late)
+    def _begun(self) -> None:
+        self._timer.start(self._service.config.hello_s, self._hello_late)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._closing = True
-        self._stop_timer()
-        self._watch.stop()
-        # It knows this session: with the collector off, a cycle would keep both, and the receive buffer.
-        del self._watch
+    def _busy(self) -> bool:
+        return bool(self._in_flight)
+
+    def _lost(self) -> None:
         for request_id, model in list(self._in_flight.items()):
             if model.executor.take_back(self, request_id):
                 self._ended(request_id, model)
                 self._records.refused(model.handle, Code.CANCELLED)
-        self._service.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._service.discard if self._deaf else self._decoder.get_buffer()
@@ -130,20 +97,6 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._end_when_done()
         return not self._closing
-
-    def pause_writing(self) -> None:
-        """Replies pile up: nothing more is read until the client has taken some."""
-        self._writable = False
-        self._stop_timer()
-        if self._transport is not None:
-            self._transport.pause_reading()
-        self._watch.start()
-
-    def resume_writing(self) -> None:
-        self._writable = True
-        if self._transport is not None and not self._closing:
-            self._watch.stop()
-        self._take_up()
 
     # -- frames --
 
@@ -198,13 +151,13 @@ class Session(asyncio.BufferedProtocol):
         after."""
         if self._decoder.bytes_waiting and self._greeted and self._writable and not self._deaf:
             self._first_byte_ns = self._first_byte_ns or received_ns
-            if self._timer is None:
-                self._set_timer(self._service.config.frame_s, self._frame_late)
+            if not self._timer.started:
+                self._timer.start(self._service.config.frame_s, self._frame_late)
 
     def _end_partial_frame(self) -> int:
         """The frame that had begun is whole. Returns when it began."""
         first_byte_ns, self._first_byte_ns = self._first_byte_ns, 0
-        self._stop_timer()
+        self._timer.stop()
         return first_byte_ns
 
     def _infer(self, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
@@ -286,7 +239,7 @@ class Session(asyncio.BufferedProtocol):
                 Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
             )
         self._greeted = True
-        self._stop_timer()
+        self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.model_infos))
         if self._service.draining:
             self.say_goodbye()
@@ -303,11 +256,6 @@ class Session(asyncio.BufferedProtocol):
         if self._greeted and not self._closing:
             self._write(Goodbye("the server is shutting down"))
 
-    def leave(self) -> None:
-        """End the session as soon as what is in flight is answered."""
-        self._leaving = True
-        self._end_when_done()
-
     # -- refusals and the end --
 
     def _refuse(self, request_id: int, model: ServedModel | None, refusal: Refusal) -> None:
@@ -321,76 +269,11 @@ class Session(asyncio.BufferedProtocol):
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
         self._end_with(code, message)
 
-    def _end_with(self, code: Code, message: str) -> None:
-        """End the session with a Failure of id 0, as soon as what is in flight is answered."""
-        self._last_words = Failure(0, code, message)
-        self._leaving = self._deaf = True
-        self._stop_timer()
-        self._end_when_done()
-
-    def _turn_away(self) -> None:
-        """There is no room for this session. While few such linger, it learns so whatever it has sent already."""
-        limit = self._service.limits.sessions_max
-        self._done_reading = not self._service.may_linger(self)
-        self._end_with(Code.OVERLOADED, f"{limit} sessions are open, the most this server takes: try again later")
-
-    def _end_when_done(self) -> None:
-        if not self._leaving or self._in_flight or self._closing or self._transport is None:
-            return
-        if self._last_words is not None:
-            self._write(self._last_words)
-        if self._done_reading:
-            self._close()
-        else:
-            self._deaf = self._closing = True
-            self._transport.write_eof()
-        self._watch.start()
-        self._set_timer(LINGER_S, self._lingered)
-
     def _ended(self, request_id: int, model: ServedModel) -> None:
         del self._in_flight[request_id]
         self._records.add_model(model.handle, ModelCell.IN_FLIGHT, -1)
 
-    def _write(self, message: ServerMessage) -> None:
-        if self._transport is not None and not self._closing:
-            self._send(self._encoder.frame(message))
-
-    def _send(self, frame: bytes) -> None:
-        """Where the client is gone, its answer is dropped; that it was computed is counted all the same."""
-        if self._transport is None or self._closing:
-            return
-        if not self._writable:
-            self._watch.wrote(len(frame))
-        self._transport.write(frame)
-
-    def _close(self) -> None:
-        """Close once what is written has been sent."""
-        self._deaf = self._closing = True
-        self._stop_timer()
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """End it now, whatever is under way."""
-        if self._transport is not None:
-            self._transport.abort()
-
     # -- timers --
-
-    def _set_timer(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._stop_timer()
-        self._timer = self._service.loop.call_later(delay_s, call)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _lingered(self) -> None:
-        if self._watch.unsent_bytes():
-            self._set_timer(LINGER_S, self._lingered)
-        else:
-            self.abort()
 
     def _hello_late(self) -> None:
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
@@ -402,8 +285,3 @@ class Session(asyncio.BufferedProtocol):
             f"a frame must be whole within {self._service.config.frame_s:g} s of its first byte; "
             f"{waiting} bytes of one came",
         )
-
-    def _stalled(self) -> None:
-        log.warning("dropped a client that had read none of its replies for %g s", self._service.config.write_stall_s)
-        self._records.add(GlobalCell.SLOW_READERS_DROPPED)
-        self.abort()

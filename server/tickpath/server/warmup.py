@@ -24,7 +24,7 @@ SECONDS_MAX: Final = 3600.0
 
 
 async def warm_network_path(service: Service) -> None:
-    """Send `ROUND_TRIPS` requests of zeros to each short model through a session of its own."""
+    """Send `ROUND_TRIPS` requests to each short model through a session of its own."""
     loop = service.loop
     records = RecordWriter()
     # The operator's time limits are for clients: a cold frame may take longer than they allow.
@@ -37,7 +37,7 @@ async def warm_network_path(service: Service) -> None:
         await _round_trip(loop, near, encoder.frame(Hello(PROTOCOL_VERSION, "warm-up")))
         for model in service.models:
             if model.compute_ns <= COMPUTE_NS_MAX:
-                frame = encoder.frame(_zeros(model))
+                frame = encoder.frame(_sample(model))
                 for _ in range(ROUND_TRIPS):
                     await _round_trip(loop, near, frame)
         transport.abort()
@@ -49,9 +49,13 @@ async def warm_network_path(service: Service) -> None:
     records.close()
 
 
-def _zeros(model: ServedModel) -> Infer:
-    inputs = [None if rule.optional else memoryview(bytes(rule.row_bytes)) for rule in model.rules.inputs]
-    return Infer(1, model.handle, 1, list(inputs))
+def _sample(model: ServedModel) -> Infer:
+    rows = model.info.buckets[0]
+    inputs = [
+        None if rule.optional else memoryview(array.tobytes())
+        for rule, array in zip(model.rules.inputs, model.engine.sample(rows), strict=True)
+    ]
+    return Infer(1, model.handle, rows, list(inputs))
 
 
 async def _round_trip(loop: asyncio.AbstractEventLoop, sock: socket.socket, frame: bytes) -> None:

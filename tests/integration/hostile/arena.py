@@ -120,6 +120,21 @@ def expect_answers(peer: Peer, *requests: Infer) -> None:
         assert is_answer(reply, request), str(reply)[:300]
 
 
+def gather(peer: Peer, *requests: Infer) -> list[Failure]:
+    """The replies to these, in whatever order: a right Result or a Failure each. Returns the failures as they came."""
+    waiting = {request.id: request for request in requests}
+    failures = []
+    for _ in requests:
+        reply = peer.receive()
+        assert isinstance(reply, Result | Failure), str(reply)[:300]
+        request = waiting.pop(reply.id)
+        if isinstance(reply, Failure):
+            failures.append(reply)
+        else:
+            assert is_answer(reply, request), str(reply)[:300]
+    return failures
+
+
 def expect_failure(peer: Peer, request_id: int, code: Code) -> str:
     """The next reply refuses this request so. Returns its message."""
     reply = peer.receive()

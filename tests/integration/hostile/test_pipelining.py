@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from tests.integration.hostile.arena import connect_unix, echo, expect_answers, expect_end, slow
+from tests.integration.hostile.arena import connect_unix, echo, expect_answers, expect_end, is_answer, slow
 from tests.peer import Peer
 from tests.serving import RunningServer
 
-from tickpath.wire import Code, Ping, Pong
+from tickpath.wire import Code, Ping, Pong, Result
 
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
@@ -52,7 +52,8 @@ def test_what_is_in_flight_before_garbage_is_answered(usual: RunningServer) -> N
 
 def test_the_quick_overtake_the_slow(usual: RunningServer) -> None:
     with usual.peer() as peer:
-        peer.send(slow(1), echo(2), Ping(3), slow(4), echo(5))
-        expect_answers(peer, echo(2))
-        assert isinstance(peer.receive(), Pong)
-        expect_answers(peer, echo(5), slow(1), slow(4))
+        peer.send(*map(slow, range(1, 21)), echo(30), Ping(40))
+        replies = [peer.receive() for _ in range(22)]
+    assert [isinstance(reply, Pong) for reply in replies].index(True) < 21
+    assert [is_answer(reply, echo(30)) for reply in replies].index(True) < 20
+    assert [reply.id for reply in replies if isinstance(reply, Result) and reply.id < 30] == list(range(1, 21))

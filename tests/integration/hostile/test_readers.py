@@ -29,7 +29,7 @@ RSS_BYTES_MAX = 16 * 1024 * 1024
 class SlowSocket(socket.socket):
     """Takes a pause before each read, which brings 64 KiB at the most; until `slow_s` of pauses are over."""
 
-    pause_s = 0.07
+    pause_s = 0.15
     slow_s = 2.5  # longer than `write_stall_s` and `frame_s` together
 
     def recv_into(self, buffer: Any, *_: Any) -> int:
@@ -119,7 +119,7 @@ def test_who_leaves_and_reads_late_gets_it_all(strict: RunningServer) -> None:
 def test_who_reads_slowly_but_steadily_gets_every_answer_as_it_was(strict: RunningServer) -> None:
     """At a pace that takes longer than `write_stall_s` until so little waits that the server reads on; or until the
     kernel, which holds most of it, asks the server for more."""
-    requests = [wide(number) for number in range(1, 15)]
+    requests = [wide(number) for number in range(1, 31)]
     with narrow(strict, SlowSocket(), 64 * 1024) as peer, sending(peer, b"".join(map(peer.frame, requests))):
         expect_answers(peer, *requests)
 
@@ -128,14 +128,14 @@ def test_a_frame_that_waits_for_a_slow_reader_is_not_late(strict: RunningServer)
     """Whole frames and a half wait in the server, which reads no more: it is not the client who is slow to send. Over a
     Unix socket, since the kernel of TCP takes so much that nothing waits in the server for long."""
     connection = SlowSocket(socket.AF_UNIX)
-    connection.pause_s = 0.35
+    connection.pause_s, connection.slow_s = 0.5, 3.0
     connection.settimeout(20)
     connection.connect(strict.uds.removeprefix("unix:"))
     with Peer(connection) as peer:
         peer.greet()
         frame = peer.frame(echo(1))
-        with sending(peer, peer.frame(Models(1)) * 600 + frame[:100]):
-            for number in range(600):
+        with sending(peer, peer.frame(Models(1)) * 2_000 + frame[:100]):
+            for number in range(2_000):
                 assert isinstance(peer.receive(), ModelList)
                 if number == 100:
                     peer.socket.sendall(frame[100:])

@@ -147,10 +147,9 @@ def test_foreign_memory_is_one_line_and_its_own_exit_status() -> None:
 
 
 def test_it_steps_aside_for_the_core(writer: RecordWriter) -> None:
-    ours = os.sched_getaffinity(0)
-    not_cpu = min(ours)
-    with observing(writer, "--not-cpu", str(not_cpu)) as observer:
+    cpu = max(os.sched_getaffinity(0))
+    with observing(writer, "--cpus", str(cpu)) as observer:
         theirs = os.sched_getaffinity(observer.process.pid)
         niceness = os.getpriority(os.PRIO_PROCESS, observer.process.pid)
-    assert not_cpu not in theirs or theirs == {not_cpu}
+    assert theirs == {cpu}
     assert niceness == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)

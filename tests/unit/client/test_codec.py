@@ -151,7 +151,7 @@ def test_lists_are_what_numpy_makes_of_them() -> None:
         ((0, 120, 3), "got .*; a request has at least one row"),
         ((1, 1, 120, 3), r"got float32\[1,1,120,3\]$"),
         ((), r"got float32\[\]$"),
-        ((9, 120, 3), "takes 1 to 8 rows in a request, got 9"),
+        ((9, 120, 3), "takes 1 to 8 rows in a request, got 9: split the request, or serve a larger bucket$"),
     ],
 )
 def test_a_wrong_shape_is_said_readably(shape: tuple[int, ...], says: str) -> None:
@@ -180,8 +180,10 @@ def test_rows_are_told_by_each_tensors_own_batch_axis() -> None:
 def test_rows_without_a_batch_axis_are_one_or_as_asked() -> None:
     model = codec(SCALAR)
     assert [model.pack(2.5, rows)[1].rows for rows in (None, 3, None, 1)] == [1, 3, 1, 1]
-    with pytest.raises(BadShapeError, match="takes 1 to 8 rows in a request, got 0"):
+    with pytest.raises(BadShapeError, match=r"takes 1 to 8 rows in a request, got 0$"):
         model.pack(2.5, 0)
+    with pytest.raises(BadShapeError, match=r"takes one row in a request, got 3: send each row alone$"):
+        codec(SCALAR, buckets=(1,)).pack(2.5, 3)
 
 
 def test_names_that_are_missing_or_unknown_are_named() -> None:

@@ -154,11 +154,17 @@ class Codec:
         found_rows = self._agreed(rows_by_name, rows)
         rows_max = self.info.buckets[-1]
         if not 1 <= found_rows <= rows_max:
-            raise BadShapeError(f"model {self.info.name!r} takes 1 to {rows_max} rows in a request, got {found_rows}")
+            raise BadShapeError(self._bad_rows(found_rows, rows_max))
         layout = Layout(self.info.name, self._outputs, found_rows)
         if rows_by_name:
             self._layouts[shapes] = layout
         return layout
+
+    def _bad_rows(self, rows: int, rows_max: int) -> str:
+        if rows_max == 1:
+            return f"model {self.info.name!r} takes one row in a request, got {rows}: send each row alone"
+        advice = ": split the request, or serve a larger bucket" if rows > rows_max else ""
+        return f"model {self.info.name!r} takes 1 to {rows_max} rows in a request, got {rows}{advice}"
 
     def _agreed(self, rows_by_name: Mapping[str, int], rows: int | None) -> int:
         different = {*rows_by_name.values(), *(() if rows is None else (rows,))}
