@@ -139,13 +139,13 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     from tickpath.loadtest.outputs import Outputs
 
     target, loop = _split(options)
-    outputs = Outputs(**options)
+    outputs, progress = Outputs(**options), Console(stderr=True)
     with _ending():
         outputs.check()
         if slo is None:
-            runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], Console(stderr=True))
+            runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], progress)
             return 0 if outputs.report(runs) else INVALID
-        goodput = conduct.find_goodput(slo, target, loop, Console(stderr=True))
+        goodput = conduct.find_goodput(slo, target, loop, progress)
         outputs.report([probe.run for probe in goodput.probes])
     click.echo(goodput.describe())
     return 0 if goodput.rate_hz else INVALID

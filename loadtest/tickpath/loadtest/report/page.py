@@ -27,7 +27,9 @@ OVERVIEW: Final = ("p50", "p90", "p99", "p99.9", "max")
 
 SPECTRUM: Final = "How long the fastest 50%, 90%, 99% of requests took. Each step to the right is ten times as rare."
 SPECTRA: Final = f"{SPECTRUM} Latency from the intended send, one line a run."
-OVER_TIME: Final = "Each point is a slice of the run. A peak that slopes down is a stall: those who came later waited less."
+OVER_TIME: Final = (
+    "Each point is a slice of the run. A peak that slopes down is a stall: those who came later waited less."
+)
 STAGES: Final = "Each stage begins where the one before ends; together they are the mean latency."
 
 
@@ -88,7 +90,10 @@ def _measured(figures: Figures) -> Iterable[str]:
 def _tiles(figures: Figures, told: dict[str, str]) -> str:
     named = {f"{name}, µs": told[name] for name in ("p50", "p99", "p99.9", "max")}
     named |= {"answered/s": f"{figures.completed_hz:,.0f}", "failed": f"{len(figures.run.rows) - figures.answered:,}"}
-    tiles = (f'<div class="tile">{_element("span", name, "faint")}{_element("b", value)}</div>' for name, value in named.items())
+    tiles = (
+        f'<div class="tile">{_element("span", name, "faint")}{_element("b", value)}</div>'
+        for name, value in named.items()
+    )
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 

@@ -149,7 +149,11 @@ def _over_time(run: Run) -> Draw:
     binned_us = [np.sort(latency_us[answered & (bins == place)]) for place in range(len(middle_s))]
 
     def draw(axes: Axes) -> None:
-        for label, quantile, colour, width in (("slowest", 1, RED, 1), ("p99", P99, ORANGE, 1.2), ("p50", P50, BLUE, 2)):
+        for label, quantile, colour, width in (
+            ("slowest", 1, RED, 1),
+            ("p99", P99, ORANGE, 1.2),
+            ("p50", P50, BLUE, 2),
+        ):
             found_us = [each[rank_of(len(each), Fraction(quantile)) - 1] if len(each) else np.nan for each in binned_us]
             axes.plot(middle_s, found_us, color=colour, linewidth=width, label=label)
         _latency_axis(axes)
@@ -157,7 +161,9 @@ def _over_time(run: Run) -> Draw:
         axes.set_xlim(0, edges_s[-1])
         axes.set_xlabel("intended send time, seconds into the run")
         axes.set_title("Latency over the run", loc="left")
-        axes.legend(loc="lower right", ncols=4, bbox_to_anchor=(1.01, 0.98), fontsize=9, handlelength=1, columnspacing=1)
+        axes.legend(
+            loc="lower right", ncols=4, bbox_to_anchor=(1.01, 0.98), fontsize=9, handlelength=1, columnspacing=1
+        )
 
     return draw
 
