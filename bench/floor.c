@@ -53,13 +53,16 @@ static void wait_until(uint64_t intended) {
     }
 }
 
-static void send_all(int fd, const uint8_t *bytes, size_t n) {
+/* Returns 0 when the peer has gone. */
+static int send_all(int fd, const uint8_t *bytes, size_t n) {
     while (n > 0) {
         ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return 0;
         if (sent < 0) fail("send");
         bytes += sent;
         n -= (size_t)sent;
     }
+    return 1;
 }
 
 /* What has come of a connection: `have` bytes, of which the first `used` are a frame that was dealt with. */
@@ -68,7 +71,7 @@ struct inbox {
     size_t have, used;
 };
 
-/* Returns 0 when the peer has closed before the first byte, 1 when a whole frame came. One recv takes prefix and body together
+/* Returns 0 when the peer has gone, 1 when a whole frame came. One recv takes prefix and body together
  * when they come together, as they do for small frames; what has come of the next frames stays for the next call. */
 static int recv_frame(int fd, struct inbox *inbox) {
     inbox->have -= inbox->used;
@@ -83,11 +86,10 @@ static int recv_frame(int fd, struct inbox *inbox) {
             if (inbox->have >= inbox->used) return 1;
         }
         ssize_t got = recv(fd, inbox->bytes + inbox->have, FRAME_BYTES_MAX - inbox->have, spin ? MSG_DONTWAIT : 0);
-        if (got == 0 && inbox->have == 0) return 0;
-        if (got == 0) exit(1);
+        if (got == 0) return 0;
         if (got < 0) {
             if (errno == EAGAIN || errno == EINTR) continue;
-            if (errno == ECONNRESET && inbox->have == 0) return 0;
+            if (errno == ECONNRESET) return 0;
             fail("recv");
         }
         inbox->have += (size_t)got;
@@ -143,7 +145,7 @@ static void serve(const char *address, size_t reply_bytes, size_t pages) {
         struct inbox inbox = {bytes, 0, 0};
         while (recv_frame(fd, &inbox)) {
             for (size_t page = 0; page < pages; page++) touched[page * PAGE_BYTES] += 1;
-            send_all(fd, reply, reply_bytes);
+            if (!send_all(fd, reply, reply_bytes)) break;
         }
         close(fd);
     }
@@ -171,15 +173,13 @@ static void ping(const char *address, const char *samples_path, size_t count, si
     uint64_t *samples = calloc(count, sizeof *samples);
     if (preamble_path) {
         uint8_t *preamble = read_frame_file(preamble_path, &preamble_bytes);
-        send_all(fd, preamble, preamble_bytes);
-        if (!recv_frame(fd, &inbox)) exit(1);
+        if (!send_all(fd, preamble, preamble_bytes) || !recv_frame(fd, &inbox)) exit(1);
     }
     uint64_t first = now_ns();
     for (size_t i = 0; i < count + warmup; i++) {
         if (rate_hz > 0) wait_until(first + (uint64_t)((double)i * 1e9 / rate_hz));
         uint64_t start = now_ns();
-        send_all(fd, request, request_bytes);
-        if (!recv_frame(fd, &inbox)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
+        if (!send_all(fd, request, request_bytes) || !recv_frame(fd, &inbox)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
         if (i >= warmup) samples[i - warmup] = now_ns() - start;
     }
     FILE *out = fopen(samples_path, "wb");
