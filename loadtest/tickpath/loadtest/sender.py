@@ -7,8 +7,9 @@ Rules
   that came meanwhile would be charged with the sender's own delay.
 - It spins. Only while nothing is in flight and the next request is far does it sleep.
 
-One thread and no reader beside it: two Python threads take turns at one interpreter, and whoever waits for the turn is
-late by the length of it; docs/LOADTEST.md has the numbers.
+One thread and no reader beside it: a reader has to wait until the one that spins gives the interpreter away, 5 ms by
+default. Tried against the C floor at 2,000/s on two cores: the round trip's p99 in the quietest of seven runs is 58 µs
+polled and 8 ms with a reader thread.
 """
 
 import time
