@@ -1,6 +1,7 @@
 """`tickpath loadtest` and `tickpath loadtest compare`: they parse, call and print. What takes long to import is
 imported when it runs."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,7 @@ def _ending() -> Iterator[None]:
     from tickpath.client import TickpathError
     from tickpath.loadtest.errors import LoadTestError
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was measured is told
     try:
         yield
     except (TickpathError, LoadTestError) as error:
