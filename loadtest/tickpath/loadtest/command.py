@@ -117,6 +117,9 @@ def _split(options: dict[str, Any]) -> "tuple[TargetFlags, LoopFlags]":
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
+REQUEST_FLAGS: Final = 8
+"""So many say where it is and what it is asked; the others are about our own sender."""
+
 
 @click.group(invoke_without_command=True, epilog=EXAMPLES, subcommand_metavar="[compare|referee ...]")
 @_flags(TARGET_FLAGS)
@@ -140,13 +143,13 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     from tickpath.loadtest.outputs import Outputs
 
     target, loop = _split(options)
-    outputs = Outputs(**options)
+    outputs, progress = Outputs(**options), Console(stderr=True)
     with _ending():
         outputs.check()
         if slo is None:
-            runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], Console(stderr=True))
+            runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], progress)
             return 0 if outputs.report(runs) else INVALID
-        goodput = conduct.find_goodput(slo, target, loop, Console(stderr=True))
+        goodput = conduct.find_goodput(slo, target, loop, progress)
         outputs.report([probe.run for probe in goodput.probes])
     click.echo(goodput.describe())
     return 0 if goodput.rate_hz else INVALID
@@ -180,7 +183,7 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
 
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")
-@_flags(TARGET_FLAGS)
+@_flags(TARGET_FLAGS[:REQUEST_FLAGS])
 @click.option("--rate", type=click.FloatRange(1), default=500, show_default=True, help="Of the Server scenario.")
 @click.option("--duration", type=click.FloatRange(0.1), default=10, show_default=True, metavar="S", help="Of each row.")
 @click.option("--slo", default="p99=10ms", show_default=True, help="What the Server scenario has to keep.")

@@ -46,16 +46,21 @@ def find_goodput(slo_text: str, target: TargetFlags, loop: LoopFlags, console: C
     rates_hz = parse_range(start.rate or FIRST_RATE)
     if len(rates_hz) > 1:
         raise LoadTestError("--slo begins at one rate: --rate R")
-    needed = requests_needed(0, slo.quantile)
+    # A run at a lower rate would have too few requests to prove anything.
+    rate_hz_min = COUNT_MARGIN * requests_needed(0, slo.quantile) / loop.seconds
+    if rates_hz[0] < rate_hz_min:
+        raise LoadTestError(
+            f"{slo.describe()} takes {rate_hz_min * loop.seconds:,.0f} requests to prove: begin at a higher --rate "
+            f"than {rates_hz[0]:,g}, or give a longer --duration than {loop.seconds:g} s"
+        )
     made: list[float] = []
 
     def measure_at(rate_hz: float) -> Run:
         made.append(rate_hz)
-        seconds = max(loop.seconds, COUNT_MARGIN * needed / rate_hz)
-        schedule = Poisson(rate_hz, seconds, target.seed + len(made))
+        schedule = Poisson(rate_hz, loop.seconds, target.seed + len(made))
         return _measure(target.load(schedule), f"{slo.describe()} at {rate_hz:,.0f}/s?", console)
 
-    return search(measure_at, slo, rates_hz[0])
+    return search(measure_at, slo, rates_hz[0], rate_hz_min=rate_hz_min)
 
 
 def compare_targets(a: TargetFlags, b: TargetFlags, loop: LoopFlags, blocks: int, console: Console) -> Comparison:
@@ -79,13 +84,10 @@ def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float) 
         from tickpath.loadtest import loadgen
     except ModuleNotFoundError:
         raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'") from None
-    slo, load = parse_slo(slo_text), target.load(ClosedLoop(1, seconds))
-    rulings = []
+    slo, rulings = parse_slo(slo_text), []
     for scenario in loadgen.SCENARIOS:
-        for subject in (
-            loadgen.NullSubject(),
-            loadgen.SocketSubject(make_target(load.target, load.options), load.options.address),
-        ):
+        asked = make_target(target.target, target.options)
+        for subject in (loadgen.NullSubject(), loadgen.SocketSubject(asked, target.address)):
             rulings.append(loadgen.judge(subject, scenario, slo, rate_hz, seconds))
     return rulings
 

@@ -110,6 +110,7 @@ def search(
     slo: Slo,
     start_hz: float,
     rate_hz_max: float = math.inf,
+    rate_hz_min: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> Goodput:
     """Find it. `measure` runs a Poisson schedule at the rate it is given, another seed each time, and long enough for
@@ -117,7 +118,7 @@ def search(
     probes: list[Probe] = []
     passed: list[float] = []
     failed_hz, rate_hz = math.inf, min(start_hz, rate_hz_max)
-    while rate_hz >= start_hz * RATE_SHARE_MIN:
+    while rate_hz >= max(rate_hz_min, start_hz * RATE_SHARE_MIN):
         probe = judge(measure(rate_hz), rate_hz, slo, confidence)
         probes.append(probe)
         if probe.passed and rate_hz in passed:
