@@ -174,9 +174,9 @@ def test_the_same_numbers_make_the_same_page() -> None:
 
 def test_a_schedule_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
     runs = [figures(make_run(rate_hz=rate_hz)) for rate_hz in (500, 1000)]
-    named = [figures(_named(found.run, f"$x_{place} <b>")) for place, found in enumerate(runs)]
+    named = [figures(_named(found.run, f"$x_{place}$ <b>")) for place, found in enumerate(runs)]
     svg = spectrum_svg(named)
-    assert "$x_0 &lt;b&gt;" in svg
+    assert "$x_0$ &lt;b&gt;" in svg
 
 
 def _named(run: Run, schedule: str) -> Run:

@@ -26,7 +26,8 @@ def ruling_on(folder: Path, behaviour: Behaviour, scenario: str) -> "Ruling":
     """LoadGen's word on a reference server that behaves so."""
     with reference_server(folder, behaviour) as server:
         subject = loadgen.SocketSubject(TickpathTarget(Options(server.address)), server.address)
-        return loadgen.judge(subject, scenario, SLO, RATE_HZ, SECONDS)
+        ruling: Ruling = loadgen.judge(subject, scenario, SLO, RATE_HZ, SECONDS)
+        return ruling
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])

@@ -47,6 +47,7 @@ STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tickpath",  # ids, and so the file, are the same for the same numbers
     "font.size": 10,
+    "text.parse_math": False,  # a file may be called $x$
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
