@@ -1,6 +1,7 @@
 """Runs of a load test whose numbers are known, made of seeded rows."""
 
 import numpy as np
+import numpy.typing as npt
 
 from tickpath.loadtest.run import OK, ROW, Ending, Run
 
@@ -49,7 +50,7 @@ def make_run(
 STAGE_BOUNDS_NS = ((8000, 14000), (300, 900), (500, 3000), (800, 1200), (18000, 26000), (700, 1100), (8000, 16000))
 
 
-def _end(rows: "np.ndarray[tuple[int], np.dtype[np.void]]", codes: dict[int, int]) -> None:
+def _end(rows: npt.NDArray[np.void], codes: dict[int, int]) -> None:
     place = len(rows)
     for code, count in codes.items():
         ended = rows[place - count : place]

@@ -1,4 +1,4 @@
-"""`tickpath loadtest` and `tickpath loadtest compare`: they parse, call and print. What takes long to import is
+"""`tickpath loadtest`, its `compare` and its `referee`: they parse, call and print. What takes long to import is
 imported when it runs."""
 
 import signal
@@ -75,6 +75,7 @@ tickpath loadtest --concurrency 4 --model mlp --html report.html
 tickpath loadtest --replay day.mbo.dbn.zst --speed 100 --pause-max 1
 tickpath loadtest --slo p99=250us
 tickpath loadtest compare 127.0.0.1:7070 127.0.0.1:7071 --rate 1000
+tickpath loadtest referee --model mlp --rate 500
 
 Exit code: 0 all is well, also after Ctrl-C; 5 the figures are INVALID, or no rate keeps the SLO; 2 usage; 1 anything
 else.
@@ -118,8 +119,11 @@ def _split(options: dict[str, Any]) -> "tuple[TargetFlags, LoopFlags]":
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
+REQUEST_FLAGS: Final = 8
+"""So many say where it is and what it is asked; the others are about our own sender."""
 
-@click.group(invoke_without_command=True, epilog=EXAMPLES, subcommand_metavar="[compare ...]")
+
+@click.group(invoke_without_command=True, epilog=EXAMPLES, subcommand_metavar="[compare|referee ...]")
 @_flags(TARGET_FLAGS)
 @_flags(LOOP_FLAGS)
 @click.option("--slo", metavar="p99=250us", help="Find the highest Poisson rate that keeps it.")
@@ -178,6 +182,27 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
     Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n")
     return INVALID if comparison.problems else 0
+
+
+@loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")
+@_flags(TARGET_FLAGS[:REQUEST_FLAGS])
+@click.option("--rate", type=click.FloatRange(1), default=500, show_default=True, help="Of the Server scenario.")
+@click.option("--duration", type=click.FloatRange(0.1), default=10, show_default=True, metavar="S", help="Of each row.")
+@click.option("--slo", default="p99=10ms", show_default=True, help="What the Server scenario has to keep.")
+def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
+    """Ask MLPerf's LoadGen too: SingleStream and Server, each beside a row that answers at once."""
+    from rich.console import Console
+
+    from tickpath.loadtest.conduct import referee as ask
+    from tickpath.loadtest.flags import TargetFlags
+
+    with _ending():
+        rulings = ask(TargetFlags(**options), slo, rate, duration)
+
+    from tickpath.loadtest.report.referee import referee_table
+
+    Console(highlight=False, markup=False).print(referee_table(rulings))
+    return 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 
 def _refuse_flags_before(context: click.Context) -> None:

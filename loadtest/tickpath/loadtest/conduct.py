@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -16,6 +16,10 @@ from tickpath.loadtest.goodput import Goodput, parse_slo, search
 from tickpath.loadtest.run import Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Poisson
+from tickpath.loadtest.target import make_target
+
+if TYPE_CHECKING:
+    from tickpath.loadtest.loadgen import Ruling
 
 # Where the search for goodput begins, unless told.
 FIRST_RATE: Final = "1000"
@@ -46,8 +50,8 @@ def find_goodput(slo_text: str, target: TargetFlags, loop: LoopFlags, console: C
     rate_hz_min = COUNT_MARGIN * requests_needed(0, slo.quantile) / loop.seconds
     if rates_hz[0] < rate_hz_min:
         raise LoadTestError(
-            f"{slo.describe()} takes {rate_hz_min * loop.seconds:,.0f} requests to prove: begin at a higher --rate than "
-            f"{rates_hz[0]:,g}, or give a longer --duration than {loop.seconds:g} s"
+            f"{slo.describe()} takes {rate_hz_min * loop.seconds:,.0f} requests to prove: begin at a higher --rate "
+            f"than {rates_hz[0]:,g}, or give a longer --duration than {loop.seconds:g} s"
         )
     made: list[float] = []
 
@@ -71,6 +75,21 @@ def compare_targets(a: TargetFlags, b: TargetFlags, loop: LoopFlags, blocks: int
         return _measure(flags.load(each), f"{kind}, block {block % blocks + 1} of {blocks}: {side}", console)
 
     return compare(measure_side, blocks, a.seed)
+
+
+def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float) -> "list[Ruling]":
+    """LoadGen's word on the target, in both scenarios, each after the same with nothing behind it. Raises
+    LoadTestError, TickpathError."""
+    try:
+        from tickpath.loadtest import loadgen
+    except ModuleNotFoundError:
+        raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'") from None
+    slo, rulings = parse_slo(slo_text), []
+    for scenario in loadgen.SCENARIOS:
+        asked = make_target(target.target, target.options)
+        for subject in (loadgen.NullSubject(), loadgen.SocketSubject(asked, target.address)):
+            rulings.append(loadgen.judge(subject, scenario, slo, rate_hz, seconds))
+    return rulings
 
 
 def _measure(load: Load, title: str, console: Console) -> Run:

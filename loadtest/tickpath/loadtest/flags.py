@@ -32,11 +32,17 @@ class TargetFlags:
     inputs: Path | None
     seed: int
     request_bytes: int
-    connections: int | None
-    in_flight: int | None
-    warmup: int
-    drain: float
-    cpu: int | None
+    connections: int | None = None
+    in_flight: int | None = None
+    warmup: int = 200
+    drain: float = 5.0
+    cpu: int | None = None
+
+    @property
+    def options(self) -> Options:
+        """What a target is made of."""
+        inputs = None if self.inputs is None else str(self.inputs)
+        return Options(self.address, self.model, inputs, self.seed, self.request_bytes)
 
     @property
     def address(self) -> str:
@@ -51,9 +57,8 @@ class TargetFlags:
         connections = self.connections or default
         if isinstance(loop, ClosedLoop) and connections > loop.concurrency:
             raise LoadTestError(f"{connections:,} connections are more than the {loop.concurrency:,} in flight")
-        inputs = None if self.inputs is None else str(self.inputs)
         return Load(
-            options=Options(self.address, self.model, inputs, self.seed, self.request_bytes),
+            options=self.options,
             loop=loop,
             target=self.target,
             connections=connections,

@@ -36,10 +36,10 @@ class Outputs:
     def check(self) -> None:
         """Before anything is measured: whether it could be written. Raises LoadTestError."""
         for name, path in self._asked():
-            if path != STDOUT and (path.is_dir() or not path.parent.is_dir()):
-                raise LoadTestError(
-                    f"{path}: there is no such folder, or it is one: give a file in a folder that exists"
-                )
+            if path.is_dir():
+                raise LoadTestError(f"{path} is a folder: give a file")
+            if not path.parent.is_dir():
+                raise LoadTestError(f"{path} can't be written: there is no folder {path.parent}")
             if path == STDOUT and name not in ("json_path", "csv_path"):
                 raise LoadTestError(f"--{name.removesuffix('_path')} can't go to stdout: give a file")
             if name in PACKAGES:

@@ -14,16 +14,15 @@ from tickpath.loadtest.report.text import (
     READING,
     THIN,
     cells,
+    connections_line,
     ending_line,
     interval_line,
-    load_line,
-    microseconds,
     outcome_line,
     subject,
 )
 
 ROWS: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "samples")
-OVERVIEW: Final = ("p50", "p90", "p99", "p99.9", "max")
+OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
 
 SPECTRUM: Final = "How long the fastest 50%, 90%, 99% of requests took. Each step to the right is ten times as rare."
 SPECTRA: Final = f"{SPECTRUM} Latency from the intended send, one line a run."
@@ -52,16 +51,16 @@ def _overview(all_figures: Sequence[Figures]) -> str:
     for figures in all_figures:
         told = cells(figures.latency) if figures.latency else dict.fromkeys(OVERVIEW, "-")
         failed = len(figures.run.rows) - figures.answered
-        verdict = "INVALID" if figures.invalid else ""
+        name = figures.run.schedule + (" INVALID" if figures.invalid else "")
         percentiles = (told[column] for column in OVERVIEW)
-        rows.append((figures.run.schedule, *percentiles, f"{figures.completed_hz:,.0f}", f"{failed:,}", verdict))
-    table = _table(("latency, µs", *OVERVIEW, "answered/s", "failed", ""), rows)
+        rows.append((name, *percentiles, f"{figures.completed_hz:,.0f}", f"{failed:,}"))
+    table = _table(("latency, µs", *OVERVIEW, "answered/s", "failed"), rows)
     measured = [figures for figures in all_figures if figures.latency]
     return table + _element("p", THIN, "faint") + (_plot(spectrum_svg(measured), SPECTRA) if measured else "")
 
 
 def _run(figures: Figures) -> str:
-    lines = [load_line(figures), outcome_line(figures), ending_line(figures)]
+    lines = [connections_line(figures), outcome_line(figures), ending_line(figures)]
     return "\n".join(
         [
             _element("h2", figures.run.schedule),
@@ -76,15 +75,13 @@ def _measured(figures: Figures) -> Iterable[str]:
     assert figures.latency is not None
     told = {name: cells(summary) for name, summary in figures.distributions.items()}
     yield _tiles(figures, told["latency"])
+    notes = (_element("p", line, "faint") for line in (READING, interval_line(figures.latency), THIN))
     yield (
-        '<div class="plots">'
-        f"{_plot(spectrum_svg([figures]), SPECTRUM)}{_plot(time_svg(figures), OVER_TIME)}"
-        f"{_plot(stages_svg(figures), STAGES)}</div>"
+        f'<div class="plots">{_plot(spectrum_svg([figures]), SPECTRUM)}{_plot(time_svg(figures), OVER_TIME)}'
+        f"{_plot(stages_svg(figures), STAGES)}"
+        f"<div>{_table(('µs', *told), [(row, *(column[row] for column in told.values())) for row in ROWS])}"
+        f"{''.join(notes)}</div></div>"
     )
-    yield _table(("µs", *told), [(row, *(column[row] for column in told.values())) for row in ROWS])
-    for line in (READING, interval_line(figures.latency), THIN):
-        yield _element("p", line, "faint")
-    yield _stages_table(figures)
 
 
 def _tiles(figures: Figures, told: dict[str, str]) -> str:
@@ -95,13 +92,6 @@ def _tiles(figures: Figures, told: dict[str, str]) -> str:
         for name, value in named.items()
     )
     return f'<div class="tiles">{"".join(tiles)}</div>'
-
-
-def _stages_table(figures: Figures) -> str:
-    means_ns = figures.stage_means_ns
-    total_ns = sum(means_ns.values())
-    rows = [(name, microseconds(mean_ns), f"{mean_ns / total_ns:.1%}") for name, mean_ns in means_ns.items()]
-    return _table(("where it went", "mean, µs", "share"), [*rows, ("latency", microseconds(total_ns), "")])
 
 
 def _plot(svg: str, caption: str) -> str:

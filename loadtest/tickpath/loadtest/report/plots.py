@@ -8,13 +8,13 @@ import io
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from tickpath.loadtest.latency import P50, P99, rank_of
 from tickpath.loadtest.report.figures import Figures
@@ -31,8 +31,8 @@ GREY: Final = "#8b8d98"
 SERIES: Final = (BLUE, ORANGE, "#12a594", "#8e4ec6", RED, GREY)
 
 # Narrow, so that letters stay readable where a phone shrinks the picture to its width.
-WIDTH_IN: Final = 6.4
-HEIGHT_IN: Final = 3.4
+WIDTH_IN: Final = 5.4
+HEIGHT_IN: Final = 3.2
 PNG_DPI: Final = 160
 
 # As many as a picture of this width can show.
@@ -43,10 +43,11 @@ BIN_REQUESTS: Final = 20
 # Above this, powers of ten alone are enough to name.
 WIDE: Final = 1000
 
-STYLE: Final = {
+STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tickpath",  # ids, and so the file, are the same for the same numbers
     "font.size": 10,
+    "text.parse_math": False,  # a file may be called $x$
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -109,7 +110,7 @@ def _spectrum(all_figures: Sequence[Figures]) -> Draw:
         _nines_axis(axes, max(len(spans_ns) for spans_ns in lines.values()))
         _latency_axis(axes)
         axes.set_title("Percentiles of latency", loc="left")
-        axes.legend(loc="lower right")
+        axes.legend(fontsize=9)
 
     return draw
 
@@ -128,12 +129,12 @@ def _nines_axis(axes: Axes, count: int) -> None:
     """Each step to the right is ten times as rare."""
     end = max(count, 10) * 1.3
     nines = {10**power: f"{100 - 100 / 10**power:.10g}%" for power in range(1, 9)}
-    ticks = {one_in: label for one_in, label in ({1: "0%", 2: "50%"} | nines).items() if one_in < end}
+    ticks = {one_in: label for one_in, label in ({2: "50%"} | nines).items() if one_in < end}
     axes.set_xscale("log")
     axes.set_xlim(1, end)
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("percentile (shaded: fewer than ten requests beyond it)")
+    axes.set_xlabel("percentile (shaded: fewer than 10 requests beyond)")
     axes.axvspan(max(count / 10, 1), end, color=INK, alpha=0.06, linewidth=0)
 
 
@@ -160,9 +161,9 @@ def _over_time(run: Run) -> Draw:
         _mark_failed(axes, middle_s[np.unique(bins[~answered])])
         axes.set_xlim(0, edges_s[-1])
         axes.set_xlabel("intended send time, seconds into the run")
-        axes.set_title("Latency over the run", loc="left")
+        axes.set_title("Latency over time", loc="left")
         axes.legend(
-            loc="lower right", ncols=4, bbox_to_anchor=(1.01, 0.98), fontsize=9, handlelength=1, columnspacing=1
+            loc="lower right", ncols=4, bbox_to_anchor=(1.01, 0.98), fontsize=8, handlelength=0.8, columnspacing=0.8
         )
 
     return draw
@@ -178,7 +179,7 @@ def _stages(figures: Figures) -> Draw:
     """A staircase: each stage begins where the one before ends, and the last line is all of them."""
     means_us = {name: mean_ns / 1000 for name, mean_ns in figures.stage_means_ns.items()}
     total_us = sum(means_us.values())
-    begins_us = {name: begin for name, begin in zip(means_us, np.cumsum([0, *means_us.values()]), strict=False)}
+    begins_us = dict(zip(means_us, np.cumsum([0, *means_us.values()]), strict=False))
 
     def draw(axes: Axes) -> None:
         for name, value_us, begin_us, colour in (
@@ -192,6 +193,7 @@ def _stages(figures: Figures) -> Draw:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, total_us * 1.3)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
         axes.set_xlabel("mean, µs")
         axes.set_title("Where the mean latency went", loc="left")

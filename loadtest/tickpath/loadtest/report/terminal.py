@@ -1,4 +1,4 @@
-"""Runs for people, as rich draws them. Nothing is wider than 80 letters, whatever the numbers."""
+"""Runs for people, as rich draws them. 80 letters are wide enough up to seconds of latency."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,9 +14,9 @@ from tickpath.loadtest.report.text import (
     READING,
     THIN,
     cells,
+    connections_line,
     ending_line,
     interval_line,
-    load_line,
     microseconds,
     outcome_line,
     subject,
@@ -36,7 +36,12 @@ def report_parts(all_figures: Sequence[Figures]) -> list[RenderableType]:
 
 def run_parts(figures: Figures) -> list[RenderableType]:
     """What was asked, what came of it, whether it can be trusted, the percentiles, and where the time went."""
-    lines = [subject(figures), load_line(figures), outcome_line(figures), ending_line(figures)]
+    lines = [
+        subject(figures),
+        f"{figures.run.schedule}, {connections_line(figures)}",
+        outcome_line(figures),
+        ending_line(figures),
+    ]
     parts: list[RenderableType] = [Text(line) for line in lines if line]
     parts += _banners(figures)
     if figures.distributions:
@@ -75,7 +80,7 @@ def stages_table(figures: Figures) -> Table:
 
 def overview_table(all_figures: Sequence[Figures]) -> Table:
     """A line for each run. `failed` counts all that had no prediction, for whatever reason."""
-    table = _numbers("latency, µs", *OVERVIEW, "answered/s", "failed")
+    table = _numbers("µs", *OVERVIEW, "done/s", "failed")
     for figures in all_figures:
         told = cells(figures.latency) if figures.latency else dict.fromkeys(OVERVIEW, "-")
         failed = len(figures.run.rows) - figures.answered
@@ -93,6 +98,7 @@ def _banners(figures: Figures, where: str = "") -> list[RenderableType]:
 
 def _numbers(first: str, *columns: str) -> Table:
     table = Table(first, *columns, box=box.SIMPLE_HEAD, caption_justify="left")
+    table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
         column.no_wrap = True

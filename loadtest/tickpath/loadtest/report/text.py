@@ -44,12 +44,10 @@ def subject(figures: Figures) -> str:
     return f"{model}{figures.run.target}"
 
 
-def load_line(figures: Figures) -> str:
-    """What was asked, in which way."""
-    run = figures.run
-    connections = "1 connection" if run.connections == 1 else f"{run.connections:,} connections"
-    connected = f", connecting took {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else ""
-    return f"{run.schedule} over {connections}{connected}"
+def connections_line(figures: Figures) -> str:
+    """Over what."""
+    connections = "1 connection" if figures.run.connections == 1 else f"{figures.run.connections:,} connections"
+    return connections + (f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else "")
 
 
 def outcome_line(figures: Figures) -> str:
