@@ -15,6 +15,7 @@ except ModuleNotFoundError:
 from tickpath.loadtest.command import loadtest
 
 ADDRESS = "127.0.0.1:7070"
+PORT = click.IntRange(0, 65535)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, where the command had nothing to show for it."""
@@ -84,17 +85,29 @@ def tickpath(context: click.Context) -> None:
 def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
     from tickpath.console.settings import parse_shape
 
-    try:
+    with _bad_parameter():
         return dict(map(parse_shape, texts)) or None
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     from tickpath.console.settings import parse_buckets
 
-    try:
+    with _bad_parameter():
         return None if text is None else parse_buckets(text)
+
+
+def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    from tickpath.console.settings import parse_name
+
+    with _bad_parameter():
+        return None if text is None else parse_name(text)
+
+
+@contextmanager
+def _bad_parameter() -> Iterator[None]:
+    """A ValueError is what click then says of the option."""
+    try:
+        yield
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -115,18 +128,23 @@ anything else.
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
 @click.argument("model", metavar="[MODEL.onnx]", required=False)
-@click.option("--name", metavar="NAME", help="What clients call the model.  [default: the file's name]")
+@click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
 @click.option("--config", metavar="FILE.toml", type=Path, help="Settings; what is given here wins over them.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
+@click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
 @click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
 @click.option(
-    "--observer-port", type=int, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
+    "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
-@click.option("--poll-us", type=int, metavar="µs", help="Stay awake so long after a request.  [default: 50]")
-@click.option("--cpu", type=int, metavar="N", help="Stay on core N.")
+@click.option(
+    "--poll-us",
+    type=click.IntRange(0, 1_000_000),
+    metavar="µs",
+    help="Stay awake so long after a request.  [default: 50]",
+)
+@click.option("--cpu", type=click.IntRange(0), metavar="N", help="Stay on core N.")
 @click.option(
     "--shape",
     "shapes",
@@ -145,7 +163,9 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     from tickpath.server.config import ConfigError, make_config, read_config
 
     with _ending(Misconfigured, ConfigError):
-        settings = make_config(serve_values(read_config(config) if config else {}, model, options))
+        settings = make_config(
+            serve_values(read_config(config) if config else {}, model, options), str(config or "configuration")
+        )
 
     from tickpath.engines import ModelRefusedError
     from tickpath.server import core
@@ -191,7 +211,9 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
 def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
-    """Ask model NAME for a prediction; show it, and where its time went."""
+    """Ask model NAME for a prediction.
+
+    Shows it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
