@@ -291,7 +291,7 @@ def _check_zoo(name: str) -> None:
 def _print(*what: object) -> None:
     from rich.console import Console
 
-    Console(highlight=False, markup=False).print(*what, sep="\n")
+    Console(highlight=False, markup=False).print(*what, sep="\n", crop=False)
 
 
 def _print_json(value: object) -> None:

@@ -156,6 +156,13 @@ def test_call_prints_outputs_and_stages(address: str) -> None:
     assert "y float32[2, 3]" in done.stdout
     for line in ("network", "receive", "queue", "input", "compute", "output", "client total"):
         assert line in done.stdout
+    assert "One request, not warmed up" in done.stdout
+
+
+def test_many_calls_tell_the_tail(address: str) -> None:
+    done = run("call", "mlp", "--input", "x=random", "--count", "20", "--at", address)
+    for heading in ("p50", "p90", "p99", "p99.9", "max", "samples", "~ thin"):
+        assert heading in done.stdout
 
 
 def test_call_from_a_file_many_times_as_json(address: str, folder: Path) -> None:

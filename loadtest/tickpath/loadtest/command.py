@@ -182,7 +182,7 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
     with _ending():
         left, right = target.at(a), replace(target.at(b), model=model_b or target.model)
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
-    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n")
+    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
     return INVALID if comparison.problems else 0
 
 
@@ -203,7 +203,7 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.report.referee import referee_table
 
-    Console(highlight=False, markup=False).print(referee_table(rulings))
+    Console(highlight=False, markup=False).print(referee_table(rulings), crop=False)
     return 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 

@@ -4,6 +4,7 @@ from rich import box
 from rich.table import Table
 
 from tickpath.loadtest.compare import Comparison, Difference
+from tickpath.loadtest.report.whole import keep_whole
 
 
 def comparison_parts(a: str, b: str, comparison: Comparison) -> list[object]:
@@ -20,7 +21,7 @@ def _table(comparison: Comparison) -> Table:
     for difference in comparison.differences:
         table.add_row(*_cells(difference))
     table.caption = f"of {comparison.blocks} blocks of four runs, A B B A, and as many of A alone"
-    return table
+    return keep_whole(table)
 
 
 def _cells(difference: Difference) -> tuple[str, ...]:
