@@ -16,13 +16,14 @@ from tickpath.loadtest.command import loadtest
 
 ADDRESS = "127.0.0.1:7070"
 PORT = click.IntRange(0, 65535)
+AT = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, where the command had nothing to show for it."""
 
 
 class Failed(click.ClickException):
-    """Ends a command with one line. Besides these exit codes there is the 4 of `serve`: its address is in use."""
+    """Ends a command with one line."""
 
     exit_code = 1
 
@@ -37,6 +38,12 @@ class ModelRefused(Failed):
     """A model can't be served."""
 
     exit_code = 3
+
+
+class AddressRefused(Failed):
+    """An address can't be listened on."""
+
+    exit_code = 4
 
 
 @contextmanager
@@ -121,8 +128,8 @@ tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
 tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
-Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 the address is in use, 1
-anything else.
+Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 an address can't be listened
+on, 1 anything else.
 """
 
 
@@ -169,20 +176,30 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
 
     from tickpath.engines import ModelRefusedError
     from tickpath.server import core
+    from tickpath.server.listeners import AddressError
+    from tickpath.server.observer_process import ObserverError
 
-    with _ending(ModelRefused, ModelRefusedError), _ending(Misconfigured, ConfigError):
+    with (
+        _ending(ModelRefused, ModelRefusedError),
+        _ending(Misconfigured, ConfigError),
+        _ending(AddressRefused, AddressError),
+        _ending(Failed, ObserverError),
+    ):
         return core.run(settings, json_lines=as_json)
 
 
-@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models unix:/run/tickpath.sock --json")
-@click.argument("address", default=ADDRESS)
+@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models --at unix:/run/tickpath.sock --json")
+@click.argument("positional", metavar="[ADDRESS]", required=False)
+@AT
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def models(address: str, as_json: bool) -> None:
-    """List what a server serves. ADDRESS is HOST:PORT or unix:PATH.  [default: 127.0.0.1:7070]"""
+def models(positional: str | None, address: str | None, as_json: bool) -> None:
+    """List what a server serves. ADDRESS may stand without --at."""
+    if positional and address:
+        raise click.UsageError(f"{positional} and --at {address}: choose one")
     from tickpath.client import Client, TickpathError
     from tickpath.console.tensors import plain_model
 
-    with _ending(Failed, TickpathError), Client(address) as client:
+    with _ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
         served = client.models()
     if as_json:
         _print_json([plain_model(model) for model in served])
@@ -206,11 +223,13 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @tickpath.command(epilog=CALL_EXAMPLES)
 @click.argument("name")
 @click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|NUMBER|random", help="One for each input.")
-@click.option("--at", "address", default=ADDRESS, show_default=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH.")
+@AT
 @click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows of random inputs.  [default: 1]")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
-def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
+def call(
+    *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool
+) -> None:
     """Ask model NAME for a prediction.
 
     Shows it, and where its time went."""
@@ -218,7 +237,7 @@ def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, 
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
 
-    with _ending(Failed, TickpathError, ConsoleError), Client(address) as client:
+    with _ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)

@@ -105,6 +105,7 @@ def test_without_click_says_what_to_install() -> None:
         (("serve", "m.onnx", "--shape", "x"), "x=N,120,3"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml: No such file"),
         (("call",), "NAME"),
+        (("models", "localhost:1", "--at", "localhost:2"), "choose one"),
         (("zoo", "resnet", "x.onnx"), "it has null, mlp"),
         (("demo", "--model", "resnet"), "it has null, mlp"),
     ],
@@ -144,8 +145,8 @@ def test_models(address: str, folder: Path) -> None:
     assert (mlp["name"], nan["name"]) == ("mlp", "nan-1")
     assert mlp["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 64], "batch_axis": 0, "optional": False}]
     assert mlp["buckets"] == [1, 2, 4, 8]
-    for where in (address, f"unix:{folder / 's'}"):
-        table = run("models", where).stdout
+    for where in ((address,), (f"unix:{folder / 's'}",), ("--at", address)):
+        table = run("models", *where).stdout
         assert "x float32[N,64]" in table
         assert "y float32[N,3]" in table
 
