@@ -90,7 +90,9 @@ def running(peer: Peer, first: int) -> None:
 
 def test_the_log_says_where_each_model_runs_and_why(server: RunningServer) -> None:
     lines = {
-        line.split("model ")[1].split(":")[0]: line for line in server.log.read_text().splitlines() if "model " in line
+        line.split("serving ")[1].split(":")[0]: line
+        for line in server.log.read_text().splitlines()
+        if "serving " in line
     }
     where = {name: "inline" if "runs inline on the loop" in line else "thread" for name, line in lines.items()}
     assert len(where) == 10

@@ -99,6 +99,12 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
             Code.BAD_SHAPE,
             f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer",
         )
+    if rules.inputs and rules.bytes_at[0] == rules.bytes_at[1]:  # no input grows with the rows
+        return Refusal(
+            Code.BAD_SHAPE,
+            f"model {rules.model!r} has no batch axis, so a request is 1 row, {infer.rows} came: send each alone, or "
+            f"declare the axis when serving, as in --shape {rules.inputs[0].name}=N,...",
+        )
     return Refusal(
         Code.BAD_SHAPE,
         f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: "
