@@ -51,6 +51,9 @@ else:
 
         return AsyncClient
 
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AddressError",
