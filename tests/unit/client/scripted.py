@@ -53,11 +53,12 @@ class Session:
 
     def receive(self, kind: type[M]) -> M:
         """The client's next message, which must be of this kind. An Infer's inputs are copied."""
-        message = self._next_message()
+        message = self.next_message()
         assert isinstance(message, kind), f"expected {kind.__name__}, got {message}"
         return message
 
-    def _next_message(self) -> ClientMessage | None:
+    def next_message(self) -> ClientMessage | None:
+        """The client's next message; None when it has closed."""
         while (frame := self._decoder.next_frame()) is None:
             byte_count = self.socket.recv_into(self._decoder.get_buffer())
             if byte_count == 0:
@@ -71,9 +72,9 @@ class Session:
 
     def expect_end(self) -> None:
         """The client closes, with a Goodbye or without."""
-        message = self._next_message()
+        message = self.next_message()
         if isinstance(message, Goodbye):
-            message = self._next_message()
+            message = self.next_message()
         assert message is None, f"expected the end, got {message}"
 
     def welcome(self, *models: ModelInfo, limits: Limits = LIMITS) -> Hello:
