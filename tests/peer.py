@@ -6,6 +6,7 @@ from typing import Self
 
 from tickpath.wire import (
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     ClientMessage,
     FrameDecoder,
     FrameEncoder,
@@ -14,8 +15,6 @@ from tickpath.wire import (
     Welcome,
     decode_server_message,
 )
-
-REPLY_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Peer:

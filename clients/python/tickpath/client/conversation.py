@@ -29,6 +29,7 @@ from tickpath.client.prediction import Prediction
 from tickpath.wire import (
     PREFIX_BYTES,
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     Cancel,
     ClientMessage,
     Code,
@@ -50,10 +51,6 @@ from tickpath.wire import (
     decode_server_message,
 )
 
-# A server's limit is for what it receives, this one is ours: as large as a server's own, and small enough to tell at
-# once what is not tickpath ("HTTP" as a length is 1.3 GB, 16 in big-endian 256 MiB). Memory is taken only as bytes
-# come.
-REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 # Numbers travel as MessagePack's unsigned integers.
 NUMBER_MAX: Final = 2**64 - 1
 

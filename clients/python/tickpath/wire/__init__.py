@@ -6,6 +6,7 @@ from tickpath.wire.errors import LocalProtocolError, RemoteProtocolError
 from tickpath.wire.frames import (
     FRAME_BYTES_MIN,
     PREFIX_BYTES,
+    REPLY_BYTES_MAX,
     FrameDecoder,
     FrameEncoder,
     decode_client_message,
@@ -39,6 +40,7 @@ __all__ = [
     "ITEM_BYTES",
     "PREFIX_BYTES",
     "PROTOCOL_VERSION",
+    "REPLY_BYTES_MAX",
     "STAGES",
     "STAMP_NAMES",
     "TENSORS_MAX",

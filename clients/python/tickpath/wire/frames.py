@@ -29,6 +29,10 @@ PREFIX_BYTES: Final = _PREFIX.size
 # The shortest message: Goodbye with its reason left out, `91 0e`.
 FRAME_BYTES_MIN: Final = 2
 
+# What a server may send in one frame, and the most that a client takes. Small enough to tell at once what is not
+# tickpath ("HTTP" as a length is 1.3 GB, 16 in big-endian 256 MiB); memory is taken only as bytes come.
+REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
+
 # Whole frames of the usual models (280 bytes for 64 floats, 16 kB for a DeepLOB window) come in one receive.
 BUFFER_BYTES_START: Final = 32 * 1024
 
