@@ -48,6 +48,11 @@ def status(url: str) -> int:
         return 0
 
 
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return str(response.read().decode())
+
+
 def test_a_taken_port_is_exit_code_4_and_one_line(null: str, taken: int) -> None:
     port = free_port()
     code, lines = serve_until_end(null, "--port", str(taken), "--observer-port", str(port))
