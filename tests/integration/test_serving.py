@@ -125,28 +125,33 @@ def test_cancel(peer: Peer) -> None:
     assert [receive(peer) for _ in range(2)] == [("Result", 6), ("Result", 4)], "an id is free when it is answered"
 
 
-def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
-    def counts() -> list[float]:
-        now = scrape(server)
-        return [
-            now.value("tickpath_graph_replays_total", model="slow"),
-            now.value("tickpath_deadline_misses_total", model="slow"),
-            now.value("tickpath_requests_total", model="slow", code="DEADLINE"),
-            now.value("tickpath_requests_total", model="slow", code="OK"),
-        ]
+def counts(server: RunningServer, model: str) -> list[float]:
+    """Replays, deadline misses, requests that were refused DEADLINE and those that were answered."""
+    now = scrape(server)
+    return [
+        now.value("tickpath_graph_replays_total", model=model),
+        now.value("tickpath_deadline_misses_total", model=model),
+        now.value("tickpath_requests_total", model=model, code="DEADLINE"),
+        now.value("tickpath_requests_total", model=model, code="OK"),
+    ]
 
-    before = counts()
+
+def changes(before: list[float], after: list[float]) -> list[float]:
+    return [now - then for now, then in zip(after, before, strict=True)]
+
+
+def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
+    before = counts(server, "slow")
     peer.send(slow_one(1), slow_one(2, budget_ns=1_000_000), slow_one(3, budget_ns=3_600_000_000_000))
     assert [receive(peer) for _ in range(3)] == [("Result", 1), ("DEADLINE", 2), ("Result", 3)]
-    assert [now - then for now, then in zip(counts(), before, strict=True)] == [2, 1, 1, 2]
+    assert changes(before, counts(server, "slow")) == [2, 1, 1, 2]
 
 
-def test_an_answer_that_is_too_late_is_given_and_counted(server: RunningServer, peer: Peer) -> None:
-    """The model had begun in time."""
-    before = scrape(server).value("tickpath_deadline_misses_total", model="slow-inline")
-    peer.send(Infer(1, INLINE, 1, [FLOAT], budget_ns=5_000_000))
-    assert receive(peer) == ("Result", 1)
-    assert scrape(server).value("tickpath_deadline_misses_total", model="slow-inline") == before + 1
+def test_a_budget_under_what_the_model_takes_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
+    before = counts(server, "slow-inline")
+    peer.send(Infer(1, INLINE, 1, [FLOAT], budget_ns=1_000_000), Infer(2, INLINE, 1, [FLOAT]))
+    assert [receive(peer) for _ in range(2)] == [("DEADLINE", 1), ("Result", 2)]
+    assert changes(before, counts(server, "slow-inline")) == [1, 1, 1, 1]
 
 
 def test_the_queue_is_bounded_seen_and_forgotten_with_its_client(server: RunningServer, peer: Peer) -> None:
