@@ -1,9 +1,12 @@
 """A server at work: who waits for whom, what is counted, and what it costs in the long run. One server for all."""
 
+import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,10 @@ from tests.peer import Peer
 from tests.processes import children, wait_until_ended
 from tests.serving import RunningServer, serve, write_zoo
 
+from tickpath.observe import observer
+from tickpath.observe.http import Request
+from tickpath.observe.process import CoreProcess
+from tickpath.observe.reader import RecordReader
 from tickpath.wire import Cancel, Failure, Infer, Ping, Pong, Result
 
 NULL, SLOW, THREADED, INLINE = 0, 1, 2, 3
@@ -125,8 +132,10 @@ def test_cancel(peer: Peer) -> None:
     assert [receive(peer) for _ in range(2)] == [("Result", 6), ("Result", 4)], "an id is free when it is answered"
 
 
-def counts(server: RunningServer, model: str) -> list[float]:
+def counts(server: RunningServer, peer: Peer, model: str) -> list[float]:
     """Replays, deadline misses, requests that were refused DEADLINE and those that were answered."""
+    peer.send(Ping(999))  # an answer is counted when it has left, and before anything else is answered
+    assert receive(peer) == ("Pong", 999)
     now = scrape(server)
     return [
         now.value("tickpath_graph_replays_total", model=model),
@@ -141,25 +150,30 @@ def changes(before: list[float], after: list[float]) -> list[float]:
 
 
 def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
-    before = counts(server, "slow")
+    before = counts(server, peer, "slow")
     peer.send(slow_one(1), slow_one(2, budget_ns=1_000_000), slow_one(3, budget_ns=3_600_000_000_000))
     assert [receive(peer) for _ in range(3)] == [("Result", 1), ("DEADLINE", 2), ("Result", 3)]
-    assert changes(before, counts(server, "slow")) == [2, 1, 1, 2]
+    assert changes(before, counts(server, peer, "slow")) == [2, 1, 1, 2]
 
 
 def test_a_budget_under_what_the_model_takes_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
-    before = counts(server, "slow-inline")
+    before = counts(server, peer, "slow-inline")
     peer.send(Infer(1, INLINE, 1, [FLOAT], budget_ns=1_000_000), Infer(2, INLINE, 1, [FLOAT]))
     assert [receive(peer) for _ in range(2)] == [("DEADLINE", 1), ("Result", 2)]
-    assert changes(before, counts(server, "slow-inline")) == [1, 1, 1, 1]
+    assert changes(before, counts(server, peer, "slow-inline")) == [1, 1, 1, 1]
 
 
 def test_the_queue_is_bounded_seen_and_forgotten_with_its_client(server: RunningServer, peer: Peer) -> None:
     peer.send(*(slow_one(number) for number in range(1, 101)))
     first = [receive(peer) for _ in range(10)]
     assert all(kind == "OVERLOADED" for kind, _ in first), "refused at once, before the first is answered"
-    until(lambda: scrape(server).value("tickpath_queue_depth", model="slow") > 0)
-    assert scrape(server).value("tickpath_in_flight", model="slow") > 0
+
+    def seen() -> bool:
+        peer.send(*(slow_one(number) for number in range(101, 201)))
+        now = scrape(server)
+        return min(now.value(name, model="slow") for name in ("tickpath_queue_depth", "tickpath_in_flight")) > 0
+
+    until(seen)
     peer.close()
     until(lambda: scrape(server).value("tickpath_in_flight", model="slow") == 0)
     until(lambda: scrape(server).value("tickpath_queue_depth", model="slow") == 0)
@@ -176,6 +190,33 @@ def test_a_steady_state_says_nothing(server: RunningServer, peer: Peer) -> None:
     peer.send(Infer(1, 99, 1, []), Infer(2, NULL, 0, []))
     assert [receive(peer), receive(peer)] == [("UNKNOWN_MODEL", 1), ("BAD_SHAPE", 2)]
     assert server.log.read_text() == before
+
+
+@contextmanager
+def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
+    """What an observer in this process says on /livez of that server's core."""
+    folder = Path(f"/proc/{server.ready.pid}/fd")
+    records = next(link for link in folder.iterdir() if "tickpath-records" in os.readlink(link))
+    fd = os.open(records, os.O_RDWR)
+    core = CoreProcess(server.ready.pid)
+    try:
+        watching = observer.Observer(RecordReader(fd), core)
+        yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
+    finally:
+        os.close(core.pidfd)
+        os.close(fd)
+
+
+def test_a_core_that_stands_still_is_not_alive(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "SILENT_NS_MAX", 300_000_000)
+    with liveness(server) as said:
+        until(lambda: said() == b"alive\n")
+        os.kill(server.ready.pid, signal.SIGSTOP)
+        try:
+            until(lambda: b"loop has stood still" in said())
+        finally:
+            os.kill(server.ready.pid, signal.SIGCONT)
+        until(lambda: said() == b"alive\n")
 
 
 def descriptors(server: RunningServer) -> int:
