@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.client import AsyncClient, Client
+from tickpath.loadtest.latency import summarise
 from tickpath.wire import (
     PROTOCOL_VERSION,
     FrameDecoder,
@@ -116,11 +117,12 @@ def main() -> None:
             taken_ns[name] += kind(listener.getsockname(), round_trips)
     server.terminate()
     server.join()
-    floor_us = np.percentile(taken_ns["raw socket"], 50) / 1e3
+    summaries = {name: summarise(np.array(samples)) for name, samples in taken_ns.items()}
+    floor_us = summaries["raw socket"].p50_ns / 1e3
     print(f"{4 * FLOATS} bytes each way, {ROUNDS * round_trips} round trips each, µs")
     print(f"{'':22}{'p50':>8}{'p99':>8}{'p50 over raw':>14}{'ratio':>8}")
-    for name, samples in taken_ns.items():
-        p50_us, p99_us = np.percentile(samples, [50, 99]) / 1e3
+    for name, summary in summaries.items():
+        p50_us, p99_us = summary.p50_ns / 1e3, summary.p99_ns / 1e3
         print(f"{name:22}{p50_us:8.1f}{p99_us:8.1f}{p50_us - floor_us:14.1f}{p50_us / floor_us:8.2f}")
 
 

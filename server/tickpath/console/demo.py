@@ -19,13 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tickpath.client import Client
 from tickpath.console import floor, scrape
 from tickpath.console.errors import ConsoleError
-from tickpath.console.server_process import Ready, server_process
+from tickpath.console.server_process import server_process
 from tickpath.console.tables import latency_table, stage_table
 from tickpath.engines import zoo
 from tickpath.loadtest.latency import summarise
 from tickpath.loadtest.samples import Samples
 from tickpath.loadtest.stages import NANOSECONDS
 from tickpath.loadtest.stream import Plan
+from tickpath.server.ready import Ready
 
 # The sender writes its samples there, so that it never waits for a disk.
 MEMORY = Path("/dev/shm")
