@@ -12,6 +12,8 @@ except ModuleNotFoundError:
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
 
+from tickpath.loadtest.command import loadtest
+
 ADDRESS = "127.0.0.1:7070"
 
 INTERRUPTED = 130
@@ -221,11 +223,15 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
     from tickpath.client import TickpathError
     from tickpath.console import demo as demonstration
     from tickpath.console.errors import ConsoleError
+    from tickpath.loadtest.errors import LoadTestError
 
     _check_zoo(model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _ending(Failed, TickpathError, ConsoleError):
+    with _ending(Failed, TickpathError, ConsoleError, LoadTestError):
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
+
+
+tickpath.add_command(loadtest)
 
 
 def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
