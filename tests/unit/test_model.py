@@ -8,10 +8,10 @@ import pytest
 from onnx import helper
 from tests.onnx_models import constant, model, save, value
 
-from tickpath.engines import ModelRefusedError, TensorSpec
+from tickpath.engines import ModelRefusedError
 from tickpath.server.config import ModelConfig
 from tickpath.server.model import load_model, reply_bytes_max
-from tickpath.wire import PREFIX_BYTES, FrameEncoder, Result
+from tickpath.wire import PREFIX_BYTES, FrameEncoder, Result, TensorInfo
 
 CLOCK_MAX = 2**63 - 1
 
@@ -25,10 +25,10 @@ def wide(folder: Path, elements: int) -> Path:
 
 @pytest.mark.parametrize("rows", [1, 8])
 def test_the_largest_reply(rows: int) -> None:
-    spec = TensorSpec("y", np.dtype(np.float32), (5, 1000), 0)
-    outputs = [memoryview(bytes(spec.bytes_at(rows)))] * 40
+    tensor = TensorInfo("y", "float32", (5, 1000), 0)
+    outputs = [memoryview(bytes(tensor.bytes_at(rows)))] * 40
     reply = FrameEncoder().frame(Result(2**64 - 1, "v" * 64, outputs, (CLOCK_MAX,) * 6))
-    largest = reply_bytes_max([spec] * 40, rows)
+    largest = reply_bytes_max([tensor] * 40, rows)
     assert len(reply) - PREFIX_BYTES <= largest <= len(reply) + 200
 
 

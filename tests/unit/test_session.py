@@ -16,7 +16,7 @@ from tickpath.engines import Array
 from tickpath.observe.reader import RecordReader
 from tickpath.observe.records import ModelCell, ModelDescription, RecordWriter, model_base
 from tickpath.server import session as session_module
-from tickpath.server.admission import InputRule, model_rules
+from tickpath.server.admission import model_rules
 from tickpath.server.config import make_config
 from tickpath.server.executor import InlineExecutor
 from tickpath.server.lane import Lane
@@ -59,7 +59,7 @@ def echo_model(compute: Compute = copy_through) -> ServedModel:
     return ServedModel(
         handle=0,
         info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
-        rules=model_rules("echo", 1, (InputRule("x", "", 4 * FLOATS, True, False),)),
+        rules=model_rules("echo", 1, (x,)),
         executor=InlineExecutor(Lane(engine, "1", (1,), refuse_bad_values=False)),
         description=ModelDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
         engine=engine,
