@@ -102,20 +102,10 @@ def start_tickpath(
     name: str, path: Path, flags: Sequence[str], cpus: tuple[int | None, int | None]
 ) -> tuple[str, subprocess.Popen[str]]:
     """A real `tickpath serve` on a free port. Returns its port and the process, awake."""
-    command = [
-        *pinned(cpus[0]),
-        sys.executable,
-        "-m",
-        "tickpath.cli",
-        "serve",
-        str(path),
-        "--name",
-        name,
-        "--port",
-        "0",
-        "--json",
-    ]
-    command += ["--observer-port", "0", *flags]
+    # Its own flag and not taskset: a server that may use one processor only does not poll before it sleeps.
+    pin = [] if cpus[0] is None else ["--cpu", str(cpus[0])]
+    command = [sys.executable, "-m", "tickpath.cli", "serve", str(path), "--name", name, "--port", "0", "--json"]
+    command += ["--observer-port", "0", *pin, *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     ready = json.loads(_first_line(process))
     return ready["address"].rpartition(":")[2], process

@@ -79,8 +79,8 @@ def real_cases(root: Path) -> list[Case]:
         Case("bot", bot, bot, bars, 300),
         Case("book_20", small, small, book_windows(root, 256, 20), 150, whole=1),
         Case("book_b1", one, one, books, 150, whole=1),
-        Case("book_b8", eight, one, books, 40, whole=8),
-        Case("book_b8_rows", eight, one, books, 40, rows_fixed=8),
+        Case("book_b8", eight, one, books, 60, whole=8),
+        Case("book_b8_rows", eight, one, books, 60, rows_fixed=8),
     ]
 
 
@@ -95,8 +95,8 @@ def zoo_cases(folder: Path) -> list[Case]:
         Case("bot", gru, gru, books, 300),
         Case("book_20", small, small, values, 150, whole=1),
         Case("book_b1", one, one, books, 150, whole=1),
-        Case("book_b8", eight, one, books, 40, whole=8),
-        Case("book_b8_rows", eight, one, books, 40, rows_fixed=8),
+        Case("book_b8", eight, one, books, 60, whole=8),
+        Case("book_b8_rows", eight, one, books, 60, rows_fixed=8),
     ]
 
 

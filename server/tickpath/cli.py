@@ -185,7 +185,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 
 @tickpath.command(epilog=CALL_EXAMPLES)
 @click.argument("name")
-@click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|random", help="One for each input.")
+@click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|NUMBER|random", help="One for each input.")
 @click.option("--at", "address", default=ADDRESS, show_default=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH.")
 @click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows of random inputs.  [default: 1]")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")

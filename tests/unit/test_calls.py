@@ -30,6 +30,16 @@ def test_rows_lie_along_each_inputs_own_axis(tmp_path: Path) -> None:
     assert {name: array.shape for name, array in inputs.items()} == {"x": (2, 120, 3), "state": (2, 2), "mask": (3,)}
 
 
+def test_a_number_stands_for_all_elements() -> None:
+    inputs = make_inputs(MODEL, {"x": "-2.5e3", "state": "16000", "mask": "1"}, rows=2)
+    assert {name: (array.dtype.name, array.shape) for name, array in inputs.items()} == {
+        "x": ("float32", (2, 120, 3)),
+        "state": ("int64", (2, 2)),
+        "mask": ("bool", (3,)),
+    }
+    assert {np.unique(array).item() for array in inputs.values()} == {-2500.0, 16000, True}
+
+
 def test_optional_inputs_may_be_left_out() -> None:
     assert set(make_inputs(MODEL, {"x": "random", "state": "random"}, rows=1)) == {"x", "state"}
 
@@ -41,6 +51,10 @@ def test_optional_inputs_may_be_left_out() -> None:
         ({"x": "random", "state": "random", "z": "random"}, "no input 'z'; it takes x float32"),
         ({"x": "/nowhere/x.npy", "state": "random"}, "/nowhere/x.npy: No such file"),
         ({"x": __file__, "state": "random"}, "is not a .npy file"),
+        ({"x": "random", "state": "1.5"}, "state is int64, which has no 1.5"),
+        ({"x": "random", "state": "9223372036854775808"}, "state is int64, which has no"),
+        ({"x": "random", "state": "nan"}, "state is int64, which has no nan"),
+        ({"x": "random", "state": "0", "mask": "2"}, "mask is bool, which has no 2"),
     ],
 )
 def test_what_is_wrong_is_one_line(sources: dict[str, str], says: str) -> None:

@@ -30,19 +30,19 @@ class Answers:
 
 
 def parse_sources(texts: Iterable[str]) -> dict[str, str]:
-    """`x=FILE.npy` or `x=random`, one for each input. Raises ConsoleError."""
+    """`x=FILE.npy`, `x=random` or, for all of its elements, `x=NUMBER`; one for each input. Raises ConsoleError."""
     sources: dict[str, str] = {}
     for text in texts:
         name, _, source = text.partition("=")
         if not (name and source):
-            raise ConsoleError(f"--input is INPUT=FILE.npy or INPUT=random, {text!r} came")
+            raise ConsoleError(f"--input is INPUT=FILE.npy, INPUT=NUMBER or INPUT=random, {text!r} came")
         sources[name] = source
     return sources
 
 
 def make_inputs(model: ModelInfo, sources: dict[str, str], rows: int) -> dict[str, Array]:
-    """Arrays by input name: read from a .npy file, or drawn from a seed where the source is "random". Raises
-    ConsoleError."""
+    """Arrays by input name: read from a .npy file, drawn from a seed where the source is "random", or filled with one
+    number. Raises ConsoleError."""
     known = {tensor.name: tensor for tensor in model.inputs}
     wanted = ", ".join(describe(tensor) for tensor in model.inputs)
     for name in sources:
@@ -52,9 +52,34 @@ def make_inputs(model: ModelInfo, sources: dict[str, str], rows: int) -> dict[st
     if missing:
         options = " ".join(f"--input {name}=FILE.npy" for name in missing)
         raise ConsoleError(f"{model.name} takes {wanted}; add {options}, or =random")
-    return {
-        name: draw(known[name], rows) if source == RANDOM else _read(Path(source)) for name, source in sources.items()
-    }
+    return {name: _make(known[name], source, rows) for name, source in sources.items()}
+
+
+def _make(tensor: TensorInfo, source: str, rows: int) -> Array:
+    if source == RANDOM:
+        return draw(tensor, rows)
+    number = _number(source)
+    return _read(Path(source)) if number is None else _fill(tensor, number, rows)
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _fill(tensor: TensorInfo, number: int | float, rows: int) -> Array:
+    """Never another number than was typed: no 1.5 in an int64, no 300 in a uint8. Floats round, as they do."""
+    spec = spec_of(tensor)
+    typed = np.full(spec.shape_at(rows), number)
+    with np.errstate(invalid="ignore"):  # what does not fit is told below
+        filled = typed.astype(spec.dtype)
+    if spec.dtype.kind != "f" and not np.array_equal(filled, typed):
+        raise ConsoleError(f"{tensor.name} is {spec.dtype.name}, which has no {number}")
+    return filled
 
 
 def draw(tensor: TensorInfo, rows: int) -> Array:
