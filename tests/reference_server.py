@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +90,10 @@ class _Server:
 
     def _receive(self, connection: socket.socket) -> None:
         decoder = self._decoders[connection]
-        byte_count = connection.recv_into(decoder.get_buffer())
+        try:
+            byte_count = connection.recv_into(decoder.get_buffer())
+        except ConnectionResetError:
+            byte_count = 0
         now_ns = time.monotonic_ns()
         if byte_count == 0:
             del self._decoders[connection]
@@ -122,7 +125,8 @@ class _Server:
         while self._due and self._due[0][0] <= time.monotonic_ns():
             _, _, connection, frame = heapq.heappop(self._due)
             if connection in self._decoders:
-                connection.sendall(frame)
+                with suppress(ConnectionError):  # the next receive tells
+                    connection.sendall(frame)
 
 
 def every(period: int, index: int) -> bool:
