@@ -116,7 +116,7 @@ anything else.
 @tickpath.command(epilog=SERVE_EXAMPLES)
 @click.argument("model", metavar="[MODEL.onnx]", required=False)
 @click.option("--name", metavar="NAME", help="What clients call the model.  [default: the file's name]")
-@click.option("--config", metavar="FILE.toml", type=Path, help="Settings, all limits too; what is given here wins over them.")
+@click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
 @click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
