@@ -21,7 +21,6 @@ from tickpath.loadtest.latency import summarise
 from tickpath.wire import (
     PROTOCOL_VERSION,
     FrameDecoder,
-    FrameEncoder,
     Hello,
     Infer,
     Limits,
@@ -30,6 +29,7 @@ from tickpath.wire import (
     TensorInfo,
     Welcome,
     decode_client_message,
+    encode_frame,
 )
 
 FLOATS: Final = 64
@@ -44,21 +44,21 @@ def serve(listener: socket.socket) -> None:
     while True:
         connected, _ = listener.accept()
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        decoder, encoder = FrameDecoder(LIMITS.frame_bytes_max), FrameEncoder()
+        decoder = FrameDecoder(LIMITS.frame_bytes_max)
         while byte_count := connected.recv_into(decoder.get_buffer()):
             decoder.received(byte_count)
             while (frame := decoder.next_frame()) is not None:
                 message = decode_client_message(frame)
                 if isinstance(message, Hello):
-                    connected.sendall(encoder.frame(Welcome(PROTOCOL_VERSION, "echo", LIMITS, (MODEL,))))
+                    connected.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "echo", LIMITS, (MODEL,))))
                 elif isinstance(message, Infer) and message.inputs[0] is not None:
-                    connected.sendall(encoder.frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
+                    connected.sendall(encode_frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
 
 
 def raw(address: tuple[str, int], round_trips: int) -> list[int]:
     connected = socket.create_connection(address)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    request = FrameEncoder().frame(Infer(1, 1, 1, [X.data]))
+    request = encode_frame(Infer(1, 1, 1, [X.data]))
     reply = bytearray(65536)
     taken_ns = []
     for _ in range(round_trips):

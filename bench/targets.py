@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tickpath.console import floor
 from tickpath.console.server_process import server_process
 from tickpath.server.ready import Ready
-from tickpath.wire import PROTOCOL_VERSION, FrameEncoder, Hello, Infer, ModelInfo
+from tickpath.wire import PROTOCOL_VERSION, Hello, Infer, ModelInfo, encode_frame
 
 FLOOR: Final = Path("build/floor")
 # Of the slowest model in the zoo on a slow machine; it only ends what hangs.
@@ -67,14 +67,13 @@ def write_frames(folder: Path, model: ModelInfo) -> tuple[Path, Path]:
     """A seeded request of one row for `model`, whose reply is as long as `floor.reply_frame`, and the Hello before
     it."""
     rng = np.random.default_rng(7)
-    encoder = FrameEncoder()
     inputs: list[memoryview | None] = [
         memoryview(rng.standard_normal(tensor.shape).astype(tensor.dtype).tobytes()) for tensor in model.inputs
     ]
-    request = encoder.frame(Infer(floor.ID, model.handle, 1, inputs, event_time_ns=1_700_000_000_000_000_000))
+    request = encode_frame(Infer(floor.ID, model.handle, 1, inputs, event_time_ns=1_700_000_000_000_000_000))
     request_file, preamble_file = folder / f"{model.name}.request", folder / "hello"
     request_file.write_bytes(request)
-    preamble_file.write_bytes(encoder.frame(Hello(PROTOCOL_VERSION, "bench")))
+    preamble_file.write_bytes(encode_frame(Hello(PROTOCOL_VERSION, "bench")))
     return request_file, preamble_file
 
 

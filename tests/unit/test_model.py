@@ -11,7 +11,7 @@ from tests.onnx_models import constant, model, save, value
 from tickpath.engines import ModelRefusedError
 from tickpath.server.config import ModelConfig
 from tickpath.server.model import load_model, reply_bytes_max
-from tickpath.wire import PREFIX_BYTES, FrameEncoder, Result, TensorInfo
+from tickpath.wire import PREFIX_BYTES, Result, TensorInfo, encode_frame
 
 CLOCK_MAX = 2**63 - 1
 
@@ -27,7 +27,7 @@ def wide(folder: Path, elements: int) -> Path:
 def test_the_largest_reply(rows: int) -> None:
     tensor = TensorInfo("y", "float32", (5, 1000), 0)
     outputs = [memoryview(bytes(tensor.bytes_at(rows)))] * 40
-    reply = FrameEncoder().frame(Result(2**64 - 1, "v" * 64, outputs, (CLOCK_MAX,) * 6))
+    reply = encode_frame(Result(2**64 - 1, "v" * 64, outputs, (CLOCK_MAX,) * 6))
     largest = reply_bytes_max([tensor] * 40, rows)
     assert len(reply) - PREFIX_BYTES <= largest <= len(reply) + 200
 

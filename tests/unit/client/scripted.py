@@ -16,7 +16,6 @@ from tickpath.wire import (
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Infer,
@@ -27,6 +26,7 @@ from tickpath.wire import (
     TensorInfo,
     Welcome,
     decode_client_message,
+    encode_frame,
 )
 
 M = TypeVar("M", bound=ClientMessage)
@@ -49,7 +49,6 @@ class Session:
         connected.settimeout(PATIENCE_S)
         self.socket = connected
         self._decoder = FrameDecoder(LIMITS.frame_bytes_max)
-        self._encoder = FrameEncoder()
 
     def receive(self, kind: type[M]) -> M:
         """The client's next message, which must be of this kind. An Infer's inputs are copied."""
@@ -84,7 +83,7 @@ class Session:
         return hello
 
     def frame(self, *messages: ServerMessage) -> bytes:
-        return b"".join(self._encoder.frame(message) for message in messages)
+        return b"".join(encode_frame(message) for message in messages)
 
     def send(self, *messages: ServerMessage) -> None:
         self.send_bytes(self.frame(*messages))

@@ -8,9 +8,9 @@ from tickpath.wire.frames import (
     PREFIX_BYTES,
     REPLY_BYTES_MAX,
     FrameDecoder,
-    FrameEncoder,
     decode_client_message,
     decode_server_message,
+    encode_frame,
 )
 from tickpath.wire.messages import (
     PROTOCOL_VERSION,
@@ -49,7 +49,6 @@ __all__ = [
     "Code",
     "Failure",
     "FrameDecoder",
-    "FrameEncoder",
     "Goodbye",
     "Hello",
     "Infer",
@@ -67,4 +66,5 @@ __all__ = [
     "Welcome",
     "decode_client_message",
     "decode_server_message",
+    "encode_frame",
 ]
