@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -13,10 +14,12 @@ import numpy as np
 from rich.progress import track
 
 from bench.report import Row, print_report
-from bench.targets import Target, start_floor, start_tickpath, write_frames
+from bench.targets import Target, floor_server, tickpath_server, write_frames
 from tickpath.client import Client
 from tickpath.engines.load import load
 from tickpath.graphs import Slot
+from tickpath.loadtest.latency import summarise
+from tickpath.wire import ModelInfo
 
 PLACEMENTS = {"free": (None, None), "split": (0, 1), "same": (0, 0)}
 # As served by default (the loop polls for 50 µs after a request, then sleeps in epoll); asleep in epoll at once;
@@ -29,6 +32,8 @@ SERVERS: dict[str, list[str]] = {
 # The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as
 # ours.
 TOUCH_PAGES = 2000
+# The engine alone, each round: enough for a median, whatever the model takes.
+REPLAYS_MIN, REPLAYS_MAX, REPLAYS_NS = 20, 2000, 300_000_000
 
 
 @click.command()
@@ -66,6 +71,7 @@ class _Bench:
         self._folder = folder
         self._cpus = cpus
         self._flags = {kind: flags for kind, flags in SERVERS.items() if spin or "--spin" not in flags}
+        self._servers = ExitStack()
         self._targets: list[Target] = []
         self._slots: dict[str, Slot] = {}
         self._rows: dict[tuple[str, str], Row] = {}
@@ -76,24 +82,27 @@ class _Bench:
         path = self._folder / f"{name}.onnx"
         subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", name, str(path)], check=True, capture_output=True)
         self._slots[name] = Slot(load(path, {}), 1)
-        frames = None
-        for kind, flags in self._flags.items():
-            port, process = start_tickpath(name, path, flags, self._cpus)
-            with Client(f"127.0.0.1:{port}") as client:
+        for number, (kind, flags) in enumerate(self._flags.items()):
+            log = self._folder / f"{name}.{number}.log"
+            ready = self._servers.enter_context(tickpath_server(path, log, self._cpus[0], *flags))
+            with Client(ready.address) as client:
                 info = client.model(name)
-            frames = frames or write_frames(self._folder, info)
-            process.send_signal(signal.SIGSTOP)
-            self._targets.append(Target(kind, name, port, frames[0], frames[1], process, self._cpus[1]))
-        assert frames is not None
+            self._add_target(kind, info, ready.address.rpartition(":")[2], ready.pid)
         for pages in (TOUCH_PAGES, 0):
-            self._targets.append(start_floor(info, frames, self._cpus, pages))
+            port, pid = self._servers.enter_context(floor_server(info, self._cpus[0], pages))
+            self._add_target(f"C, touching {pages} pages" if pages else "C floor", info, port, pid)
+
+    def _add_target(self, kind: str, model: ModelInfo, port: str, pid: int) -> None:
+        request, preamble = write_frames(self._folder, model)
+        os.kill(pid, signal.SIGSTOP)
+        self._targets.append(Target(kind, model.name, port, request, preamble, pid, self._cpus[1]))
 
     def round(self, samples: int) -> None:
         """Every target once, each model's beside its own floor and engine."""
         for name in self._slots:
             engine_ns = self._engine_p50_ns(name)
             taken = {t.kind: t.ping(samples, samples // 10, self._folder) for t in self._targets if t.model == name}
-            floor_ns = float(np.percentile(taken["C floor"], 50))
+            floor_ns = float(summarise(taken["C floor"]).p50_ns)
             for kind, round_trips in taken.items():
                 row = self._rows.setdefault((name, kind), Row(kind, name))
                 row.rounds.append(round_trips)
@@ -103,12 +112,12 @@ class _Bench:
     def _engine_p50_ns(self, name: str) -> float:
         """The engine alone: replays of bucket 1 in this process, back to back."""
         replay = self._slots[name].replay
-        times_ns = []
-        for _ in range(2000 if name != "lstm_a" else 300):
+        times_ns: list[int] = []
+        while len(times_ns) < REPLAYS_MIN or (sum(times_ns) < REPLAYS_NS and len(times_ns) < REPLAYS_MAX):
             start_ns = perf_counter_ns()
             replay()
             times_ns.append(perf_counter_ns() - start_ns)
-        return float(np.percentile(times_ns, 50))
+        return float(summarise(np.array(times_ns)).p50_ns)
 
     def rows(self) -> list[Row]:
         order = ["C floor", f"C, touching {TOUCH_PAGES} pages", *self._flags]
@@ -123,8 +132,7 @@ class _Bench:
             for t in self._targets
             if t.kind.startswith("tickpath")
         ]
-        for target in self._targets:
-            target.end()
+        self._servers.close()
 
 
 if __name__ == "__main__":

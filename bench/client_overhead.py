@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 
 from tickpath.client import AsyncClient, Client
+from tickpath.loadtest.latency import summarise
 from tickpath.wire import (
     PROTOCOL_VERSION,
     FrameDecoder,
-    FrameEncoder,
     Hello,
     Infer,
     Limits,
@@ -29,6 +29,7 @@ from tickpath.wire import (
     TensorInfo,
     Welcome,
     decode_client_message,
+    encode_frame,
 )
 
 FLOATS: Final = 64
@@ -43,21 +44,21 @@ def serve(listener: socket.socket) -> None:
     while True:
         connected, _ = listener.accept()
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        decoder, encoder = FrameDecoder(LIMITS.frame_bytes_max), FrameEncoder()
+        decoder = FrameDecoder(LIMITS.frame_bytes_max)
         while byte_count := connected.recv_into(decoder.get_buffer()):
             decoder.received(byte_count)
             while (frame := decoder.next_frame()) is not None:
                 message = decode_client_message(frame)
                 if isinstance(message, Hello):
-                    connected.sendall(encoder.frame(Welcome(PROTOCOL_VERSION, "echo", LIMITS, (MODEL,))))
+                    connected.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "echo", LIMITS, (MODEL,))))
                 elif isinstance(message, Infer) and message.inputs[0] is not None:
-                    connected.sendall(encoder.frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
+                    connected.sendall(encode_frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
 
 
 def raw(address: tuple[str, int], round_trips: int) -> list[int]:
     connected = socket.create_connection(address)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    request = FrameEncoder().frame(Infer(1, 1, 1, [X.data]))
+    request = encode_frame(Infer(1, 1, 1, [X.data]))
     reply = bytearray(65536)
     taken_ns = []
     for _ in range(round_trips):
@@ -116,11 +117,12 @@ def main() -> None:
             taken_ns[name] += kind(listener.getsockname(), round_trips)
     server.terminate()
     server.join()
-    floor_us = np.percentile(taken_ns["raw socket"], 50) / 1e3
+    summaries = {name: summarise(np.array(samples)) for name, samples in taken_ns.items()}
+    floor_us = summaries["raw socket"].p50_ns / 1e3
     print(f"{4 * FLOATS} bytes each way, {ROUNDS * round_trips} round trips each, µs")
     print(f"{'':22}{'p50':>8}{'p99':>8}{'p50 over raw':>14}{'ratio':>8}")
-    for name, samples in taken_ns.items():
-        p50_us, p99_us = np.percentile(samples, [50, 99]) / 1e3
+    for name, summary in summaries.items():
+        p50_us, p99_us = summary.p50_ns / 1e3, summary.p99_ns / 1e3
         print(f"{name:22}{p50_us:8.1f}{p99_us:8.1f}{p50_us - floor_us:14.1f}{p50_us / floor_us:8.2f}")
 
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-# Below this a p99.9 rests on fewer than ten samples.
-SAMPLES_THIN = 10_000
+from tickpath.loadtest.latency import Summary, summarise
 
 
 @dataclass
@@ -20,20 +19,22 @@ class Row:
 
     kind: str
     model: str
-    rounds: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    rounds: list[npt.NDArray[np.int64]] = field(default_factory=list)
     floor_ns: list[float] = field(default_factory=list)
     engine_ns: list[float] = field(default_factory=list)
 
-    def percentile_us(self, q: float) -> float:
-        return float(np.percentile(np.concatenate(self.rounds), q)) / 1e3
+    def summary(self) -> Summary:
+        """Of all rounds together."""
+        return summarise(np.concatenate(self.rounds))
 
-    def p50_us(self) -> float:
-        return float(np.median([np.percentile(samples, 50) for samples in self.rounds])) / 1e3
+    def p50s_ns(self) -> npt.NDArray[np.float64]:
+        """Of each round."""
+        return np.array([float(summarise(samples).p50_ns) for samples in self.rounds])
 
     def ratios(self, with_engine: bool) -> npt.NDArray[np.float64]:
         """p50 over the yardstick, round by round."""
         yardstick = np.array(self.floor_ns) + (np.array(self.engine_ns) if with_engine else 0.0)
-        return np.array([float(np.percentile(samples, 50)) for samples in self.rounds]) / yardstick
+        return self.p50s_ns() / yardstick
 
 
 def table(rows: list[Row]) -> Table:
@@ -42,16 +43,15 @@ def table(rows: list[Row]) -> Table:
     for heading in ("model", "server", "p50", "p99", "p99.9", "max", "n", "p50 / floor", "p50 / (floor + engine)"):
         result.add_column(heading, justify="left" if heading in ("model", "server") else "right")
     for row in rows:
-        count = sum(map(len, row.rounds))
-        thin = " (thin)" if count < SAMPLES_THIN else ""
+        summary = row.summary()
         result.add_row(
             row.model,
             row.kind,
-            f"{row.p50_us():.1f}",
-            f"{row.percentile_us(99):.1f}",
-            f"{row.percentile_us(99.9):.1f}{thin}",
-            f"{row.percentile_us(100):.0f}",
-            f"{count:,}",
+            f"{np.median(row.p50s_ns()) / 1e3:.1f}",
+            f"{summary.p99_ns / 1e3:.1f}",
+            f"{summary.p999_ns / 1e3:.1f}{' (thin)' * summary.thin}",
+            f"{summary.max_ns / 1e3:.0f}",
+            f"{summary.count:,}",
             _ratio(row.ratios(with_engine=False)),
             _ratio(row.ratios(with_engine=True)),
         )

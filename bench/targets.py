@@ -1,12 +1,11 @@
 """What is measured: servers as child processes, each stopped (SIGSTOP) while another is measured, so that none
 disturbs the rest."""
 
-import json
+import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,10 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.wire import PROTOCOL_VERSION, FrameEncoder, Hello, Infer, ModelInfo
+from tickpath.console import floor
+from tickpath.console.server_process import server_process
+from tickpath.server.ready import Ready
+from tickpath.wire import PROTOCOL_VERSION, Hello, Infer, ModelInfo, encode_frame
 
 FLOOR: Final = Path("build/floor")
-START_S_MAX: Final = 30
+# Of the slowest model in the zoo on a slow machine; it only ends what hangs.
+PING_S_MAX: Final = 600
 
 
 @dataclass(frozen=True)
@@ -29,35 +32,30 @@ class Target:
     address: str
     request: Path
     preamble: Path
-    process: subprocess.Popen[str]
+    pid: int
     client_cpu: int | None
 
-    def ping(self, samples: int, warmup: int, scratch: Path) -> npt.NDArray[np.uint64]:
+    def ping(self, samples: int, warmup: int, scratch: Path) -> npt.NDArray[np.int64]:
         """Round trips, one at a time, from the C client: ns each."""
         out = scratch / "samples.bin"
         command = [str(FLOOR), "ping", self.address, str(out), str(samples), str(warmup)]
         command += [str(self.request), str(self.preamble)]
         with self._awake():
-            subprocess.run([*pinned(self.client_cpu), *command], check=True, timeout=60)
-        return np.fromfile(out, np.uint64)
+            subprocess.run([*pinned(self.client_cpu), *command], check=True, timeout=PING_S_MAX)
+        return np.fromfile(out, np.uint64).astype(np.int64)
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
-        self.process.send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
         try:
             yield
         finally:
-            self.process.send_signal(signal.SIGSTOP)
+            os.kill(self.pid, signal.SIGSTOP)
 
     def rss_bytes(self) -> int:
         """Resident memory of the server."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * 4096
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        self.process.wait(timeout=10)
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def pinned(cpu: int | None) -> list[str]:
@@ -65,55 +63,35 @@ def pinned(cpu: int | None) -> list[str]:
     return [] if cpu is None else ["taskset", "-c", str(cpu)]
 
 
-def write_frames(folder: Path, model: ModelInfo) -> tuple[Path, Path, int]:
-    """A seeded request of one row for `model` and the Hello before it. Returns both files and the bytes of a whole
-    reply frame."""
+def write_frames(folder: Path, model: ModelInfo) -> tuple[Path, Path]:
+    """A seeded request of one row for `model`, whose reply is as long as `floor.reply_frame`, and the Hello before
+    it."""
     rng = np.random.default_rng(7)
-    encoder = FrameEncoder()
     inputs: list[memoryview | None] = [
         memoryview(rng.standard_normal(tensor.shape).astype(tensor.dtype).tobytes()) for tensor in model.inputs
     ]
-    request = encoder.frame(Infer(2**40, model.handle, 1, inputs, event_time_ns=1_700_000_000_000_000_000))
+    request = encode_frame(Infer(floor.ID, model.handle, 1, inputs, event_time_ns=1_700_000_000_000_000_000))
     request_file, preamble_file = folder / f"{model.name}.request", folder / "hello"
     request_file.write_bytes(request)
-    preamble_file.write_bytes(encoder.frame(Hello(PROTOCOL_VERSION, "bench")))
-    reply_bytes = sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in model.outputs)
-    # Prefix, tag, id, version, six stamps of nine bytes, and a header for each output: within three bytes of the real
-    # reply.
-    return request_file, preamble_file, reply_bytes + 4 + 2 + 9 + 2 + 1 + 6 * 9 + 3 * len(model.outputs)
+    preamble_file.write_bytes(encode_frame(Hello(PROTOCOL_VERSION, "bench")))
+    return request_file, preamble_file
 
 
-def start_floor(
-    model: ModelInfo, frames: tuple[Path, Path, int], cpus: tuple[int | None, int | None], touch_pages: int
-) -> Target:
-    """The C server that answers with as many bytes as the model's reply."""
-    request, preamble, reply_bytes = frames
-    command = [*pinned(cpus[0]), str(FLOOR), "serve", "0", str(reply_bytes)]
+@contextmanager
+def floor_server(model: ModelInfo, cpu: int | None, touch_pages: int) -> Iterator[tuple[str, int]]:
+    """The C server that answers with as many bytes as the model's reply: its port and process id."""
+    command = [*pinned(cpu), str(FLOOR), "serve", "0", str(len(floor.reply_frame(model)))]
     if touch_pages:
         command += ["--touch", str(touch_pages)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    address = _first_line(process)
-    process.send_signal(signal.SIGSTOP)
-    kind = f"C, touching {touch_pages} pages" if touch_pages else "C floor"
-    return Target(kind, model.name, address, request, preamble, process, cpus[1])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), process.pid
+        finally:
+            process.kill()
 
 
-def start_tickpath(
-    name: str, path: Path, flags: Sequence[str], cpus: tuple[int | None, int | None]
-) -> tuple[str, subprocess.Popen[str]]:
-    """A real `tickpath serve` on a free port. Returns its port and the process, awake."""
-    # Its own flag and not taskset: a server that may use one processor only does not poll before it sleeps.
-    pin = [] if cpus[0] is None else ["--cpu", str(cpus[0])]
-    command = [sys.executable, "-m", "tickpath.cli", "serve", str(path), "--name", name, "--port", "0", "--json"]
-    command += ["--observer-port", "0", *pin, *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    ready = json.loads(_first_line(process))
-    return ready["address"].rpartition(":")[2], process
-
-
-def _first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    if not line:
-        raise RuntimeError(f"{process.args!r} ended with {process.wait(START_S_MAX)} before it served")
-    return line
+def tickpath_server(model: Path, log: Path, cpu: int | None, *flags: str) -> AbstractContextManager[Ready]:
+    """A real `tickpath serve`, pinned by its own flag and not by taskset: a server that may use one processor only does
+    not poll before it sleeps."""
+    return server_process(model, log, *([] if cpu is None else ["--cpu", str(cpu)]), *flags)

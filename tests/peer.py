@@ -6,24 +6,22 @@ from typing import Self
 
 from tickpath.wire import (
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     ClientMessage,
     FrameDecoder,
-    FrameEncoder,
     Hello,
     ServerMessage,
     Welcome,
     decode_server_message,
+    encode_frame,
 )
-
-REPLY_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Peer:
-    """A socket with an encoder and a decoder; nothing is checked that is not asked for."""
+    """A socket and what has come from it; nothing is checked that is not asked for."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self._encoder = FrameEncoder()
         self._decoder = FrameDecoder(REPLY_BYTES_MAX)
 
     def greet(self) -> Welcome:
@@ -34,11 +32,11 @@ class Peer:
         return welcome
 
     def frame(self, message: ClientMessage) -> bytes:
-        return self._encoder.frame(message)
+        return encode_frame(message)
 
     def send(self, *messages: ClientMessage) -> None:
         """Several messages leave in one segment, as a pipelining client's do."""
-        self.socket.sendall(b"".join(map(self._encoder.frame, messages)))
+        self.socket.sendall(b"".join(map(encode_frame, messages)))
 
     def receive(self) -> ServerMessage | None:
         """The next message; None when the server has closed. A tensor in it is a copy."""

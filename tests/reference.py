@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from tickpath.console.tensors import spec_of
-from tickpath.engines import Array, EngineSpec, TensorSpec
+from tickpath.engines import Array, EngineSpec
 from tickpath.wire import ModelInfo, TensorInfo
 
 
@@ -42,17 +41,17 @@ def run_in_bucket(
     }
     whole = session.run([tensor.name for tensor in model.outputs], batch)
     return {
-        tensor.name: _own(np.asarray(output), spec_of(tensor), rows, bucket)
+        tensor.name: _own(np.asarray(output), tensor, rows, bucket)
         for tensor, output in zip(model.outputs, whole, strict=True)
     }
 
 
 def _extended(array: Array, tensor: TensorInfo, rows: int) -> Array:
-    batch = np.zeros(spec_of(tensor).shape_at(rows), array.dtype)
+    batch = np.zeros(tensor.shape_at(rows), array.dtype)
     batch[tuple(slice(size) for size in array.shape)] = array
     return batch
 
 
-def _own(output: Array, spec: TensorSpec, rows: int, bucket: int) -> Array:
-    assert output.shape == spec.shape_at(bucket)
-    return output[tuple(slice(size) for size in spec.shape_at(rows))]
+def _own(output: Array, tensor: TensorInfo, rows: int, bucket: int) -> Array:
+    assert output.shape == tensor.shape_at(bucket)
+    return output[tuple(slice(size) for size in tensor.shape_at(rows))]

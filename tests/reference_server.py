@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,6 @@ from tickpath.wire import (
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Hello,
     Infer,
     Limits,
@@ -39,6 +38,7 @@ from tickpath.wire import (
     TensorInfo,
     Welcome,
     decode_client_message,
+    encode_frame,
 )
 
 LIMITS: Final = Limits(1 << 20, 4096, 64, 5_000_000_000)
@@ -68,7 +68,6 @@ class _Server:
         self._decoders: dict[socket.socket, FrameDecoder] = {}
         self._due: list[tuple[int, int, socket.socket, bytes]] = []
         self._arrivals_ns: list[int] = []
-        self._frame = FrameEncoder().frame
 
     def serve(self, listener: socket.socket, stop: socket.socket) -> None:
         """Until something comes on `stop`."""
@@ -90,7 +89,10 @@ class _Server:
 
     def _receive(self, connection: socket.socket) -> None:
         decoder = self._decoders[connection]
-        byte_count = connection.recv_into(decoder.get_buffer())
+        try:
+            byte_count = connection.recv_into(decoder.get_buffer())
+        except ConnectionResetError:
+            byte_count = 0
         now_ns = time.monotonic_ns()
         if byte_count == 0:
             del self._decoders[connection]
@@ -100,7 +102,7 @@ class _Server:
             message = decode_client_message(frame)
             if isinstance(message, Hello):
                 time.sleep(self._behaviour.greeting_s)
-                connection.sendall(self._frame(Welcome(PROTOCOL_VERSION, "reference", LIMITS, (MODEL,))))
+                connection.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "reference", LIMITS, (MODEL,))))
             elif isinstance(message, Infer):
                 self._take(connection, message.id, now_ns)
 
@@ -116,13 +118,14 @@ class _Server:
             reply = Failure(request_id, Code.BAD_VALUE, "not this one")
         copies = 0 if every(behaviour.never, index) else 2 if every(behaviour.twice, index) else 1
         for _ in range(copies):
-            heapq.heappush(self._due, (now_ns + delay_ns, len(self._arrivals_ns), connection, self._frame(reply)))
+            heapq.heappush(self._due, (now_ns + delay_ns, len(self._arrivals_ns), connection, encode_frame(reply)))
 
     def _answer(self) -> None:
         while self._due and self._due[0][0] <= time.monotonic_ns():
             _, _, connection, frame = heapq.heappop(self._due)
             if connection in self._decoders:
-                connection.sendall(frame)
+                with suppress(ConnectionError):  # the next receive tells
+                    connection.sendall(frame)
 
 
 def every(period: int, index: int) -> bool:

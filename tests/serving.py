@@ -14,19 +14,9 @@ import msgspec
 from tests.peer import Peer
 
 from tickpath.engines.zoo import build
+from tickpath.server.ready import Ready
 
 START_S_MAX = 60
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """The line a server prints when it serves."""
-
-    event: str
-    address: str | None
-    uds: str | None
-    observer: str | None
-    pid: int
-    seconds: float
 
 
 class RunningServer:
@@ -39,7 +29,6 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        assert self.ready.address is not None
         return self.ready.address
 
     @property

@@ -136,7 +136,7 @@ on, 1 anything else.
 @tickpath.command(epilog=SERVE_EXAMPLES)
 @click.argument("model", metavar="[MODEL.onnx]", required=False)
 @click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
-@click.option("--config", metavar="FILE.toml", type=Path, help="Settings; what is given here wins over them.")
+@click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
 @click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
@@ -230,9 +230,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 def call(
     *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool
 ) -> None:
-    """Ask model NAME for a prediction.
-
-    Shows it, and where its time went."""
+    """Ask NAME for a prediction; show it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError

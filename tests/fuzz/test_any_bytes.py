@@ -22,11 +22,11 @@ from tickpath.wire import (
     ClientMessage,
     Code,
     FrameDecoder,
-    FrameEncoder,
     RemoteProtocolError,
     ServerMessage,
     decode_client_message,
     decode_server_message,
+    encode_frame,
 )
 
 SECONDS: Final = float(os.environ.get("TICKPATH_FUZZ_SECONDS", "0"))
@@ -49,7 +49,7 @@ def outcome(decode: Decode, body: bytes) -> ClientMessage | ServerMessage | None
         if error.code is not Code.BAD_MESSAGE:
             raise
         return None
-    frame = FrameEncoder().frame(message)
+    frame = encode_frame(message)
     assert decode(memoryview(frame)[PREFIX_BYTES:]) == message
     return message
 

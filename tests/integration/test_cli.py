@@ -8,10 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from tickpath.server.ready import Ready
 
 COMMAND = (sys.executable, "-m", "tickpath.cli")
 
@@ -52,9 +55,7 @@ def address(folder: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            ready = json.loads(process.stdout.readline())
-            assert ready["event"] == "ready"
-            yield ready["address"]
+            yield msgspec.json.decode(process.stdout.readline(), type=Ready).address
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)

@@ -15,7 +15,7 @@ from tests.reference import assert_same_bits, reference_session, run_in_bucket
 from tests.serving import RunningServer, serve
 
 from tickpath.client import Client
-from tickpath.console.tensors import describe, spec_of
+from tickpath.console.tensors import describe
 from tickpath.engines import Array, ModelRefusedError
 from tickpath.engines.load import load
 from tickpath.wire import ModelInfo, TensorInfo
@@ -77,7 +77,7 @@ def described(model: ModelInfo) -> str:
 
 
 def draw(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
-    shape = spec_of(tensor).shape_at(rows)
+    shape = tensor.shape_at(rows)
     if tensor.name in SCALARS:
         return np.full(shape, SCALARS[tensor.name], tensor.dtype)
     if tensor.dtype.startswith("float"):

@@ -15,7 +15,6 @@ from tests.reference import assert_same_bits, reference_session, run_in_bucket
 from tests.serving import RunningServer, serve
 
 from tickpath.client import Client
-from tickpath.console.tensors import spec_of
 from tickpath.engines import Array
 from tickpath.engines.onnx_spec import Shape
 from tickpath.wire import TensorInfo
@@ -63,7 +62,7 @@ def server(models: dict[str, Recurrent], tmp_path_factory: pytest.TempPathFactor
 
 def chunk(tensor: TensorInfo, rows: int, step: int) -> Array:
     """The next piece of a signal that swells and fades, other in each row."""
-    shape = spec_of(tensor).shape_at(rows)
+    shape = tensor.shape_at(rows)
     if tensor.name in SCALARS:
         return np.full(shape, SCALARS[tensor.name], tensor.dtype)
     noise = np.random.default_rng(step).standard_normal(shape)
@@ -81,7 +80,7 @@ def test_state_goes_round(name: str, rows: int, models: dict[str, Recurrent], se
         rows = min(rows, info.buckets[-1])
         signals = [tensor for tensor in info.inputs if tensor.name not in model.states.values()]
         fed = {tensor.name: tensor for tensor in info.inputs if tensor.name in model.states.values()}
-        ours = theirs = {key: np.zeros(spec_of(tensor).shape_at(rows), tensor.dtype) for key, tensor in fed.items()}
+        ours = theirs = {key: np.zeros(tensor.shape_at(rows), tensor.dtype) for key, tensor in fed.items()}
         first = ours
         for step in range(STEPS):
             signal = {tensor.name: chunk(tensor, rows, step) for tensor in signals}

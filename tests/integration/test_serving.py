@@ -1,9 +1,12 @@
 """A server at work: who waits for whom, what is counted, and what it costs in the long run. One server for all."""
 
+import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,10 @@ from tests.peer import Peer
 from tests.processes import children, wait_until_ended
 from tests.serving import RunningServer, serve, write_zoo
 
+from tickpath.observe import observer
+from tickpath.observe.http import Request
+from tickpath.observe.process import CoreProcess
+from tickpath.observe.reader import RecordReader
 from tickpath.wire import Cancel, Failure, Infer, Ping, Pong, Result
 
 NULL, SLOW, THREADED, INLINE = 0, 1, 2, 3
@@ -193,6 +200,33 @@ def test_a_steady_state_says_nothing(server: RunningServer, peer: Peer) -> None:
     peer.send(Infer(1, 99, 1, []), Infer(2, NULL, 0, []))
     assert [receive(peer), receive(peer)] == [("UNKNOWN_MODEL", 1), ("BAD_SHAPE", 2)]
     assert server.log.read_text() == before
+
+
+@contextmanager
+def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
+    """What an observer in this process says on /livez of that server's core."""
+    folder = Path(f"/proc/{server.ready.pid}/fd")
+    records = next(link for link in folder.iterdir() if "tickpath-records" in os.readlink(link))
+    fd = os.open(records, os.O_RDWR)
+    core = CoreProcess(server.ready.pid)
+    try:
+        watching = observer.Observer(RecordReader(fd), core)
+        yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
+    finally:
+        os.close(core.pidfd)
+        os.close(fd)
+
+
+def test_a_core_that_stands_still_is_not_alive(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "SILENT_NS_MAX", 300_000_000)
+    with liveness(server) as said:
+        until(lambda: said() == b"alive\n")
+        os.kill(server.ready.pid, signal.SIGSTOP)
+        try:
+            until(lambda: b"loop has stood still" in said())
+        finally:
+            os.kill(server.ready.pid, signal.SIGCONT)
+        until(lambda: said() == b"alive\n")
 
 
 def descriptors(server: RunningServer) -> int:

@@ -162,7 +162,7 @@ def test_what_a_killed_server_left_is_taken_over_and_a_stopped_one_leaves_nothin
 
 def test_one_socket_is_enough(null: str, tmp_path: Path) -> None:
     with serve(tmp_path, [{"path": null}], port=False) as server:
-        assert server.ready.address is None
+        assert server.ready.address == server.uds
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(tmp_path / "s"))
             Peer(connection).greet()

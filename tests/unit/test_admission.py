@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tickpath.server.admission import InputRule, model_rules, refuse_form, refuse_load
-from tickpath.wire import Code, Infer, Limits
+from tickpath.server.admission import model_rules, refuse_form, refuse_load
+from tickpath.wire import Code, Infer, Limits, TensorInfo
 
 LIMITS = Limits(frame_bytes_max=4096, in_flight_max=3, sessions_max=1, frame_ns_max=1)
 RULES = model_rules(
     "book",
     4,
     (
-        InputRule("x", "float32[N,2]", 8, batched=True, optional=False),
-        InputRule("scale", "float32[1]", 4, batched=False, optional=True),
+        TensorInfo("x", "float32", (1, 2), 0),
+        TensorInfo("scale", "float32", (1,), optional=True),
     ),
 )
 GOOD = Infer(1, 0, 2, [memoryview(bytes(16)), memoryview(bytes(4))])
@@ -113,7 +113,7 @@ def test_load_is_refused_before_anything_is_queued(
 
 
 def test_a_model_without_a_batch_axis_is_told_how_to_get_one() -> None:
-    rules = model_rules("book", 1, (InputRule("window", "float32[8,2]", 64, batched=False, optional=False),))
+    rules = model_rules("book", 1, (TensorInfo("window", "float32", (8, 2), -1, False),))
     refusal = refuse_form(Infer(1, 0, 8, [memoryview(bytes(64))]), rules, 1)
     assert refusal is not None
     assert refusal.code is Code.BAD_SHAPE

@@ -9,7 +9,8 @@ from onnx import helper
 from tests.onnx_models import Dims, constant, model, value
 
 from tickpath.engines import ModelRefusedError
-from tickpath.engines.onnx_operators import check_operators, check_output_shapes, shapes_from_data
+from tickpath.engines.onnx_dependence import shapes_from_data
+from tickpath.engines.onnx_operators import check_operators, check_output_shapes, whole_graph
 
 
 def with_nodes(
@@ -88,11 +89,33 @@ def test_a_recurrence_over_as_many_steps_as_the_data_says() -> None:
 )
 def test_operators_that_cannot_be_served(node: onnx.NodeProto, reason: str) -> None:
     with pytest.raises(ModelRefusedError, match=reason):
-        check_operators(with_nodes(node))
+        check_operators(with_nodes(node).graph)
 
 
 def test_functions_of_the_model_are_its_own() -> None:
     proto = with_nodes(helper.make_node("Twice", ["x"], ["y"], domain="mine"))
     body = [helper.make_node("Add", ["a", "a"], ["b"])]
     proto.functions.append(helper.make_function("mine", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 18)]))
-    check_operators(proto)
+    check_operators(whole_graph(proto))
+
+
+def test_operators_within_functions_of_functions() -> None:
+    """They may use operator sets of their own."""
+    proto = with_nodes(helper.make_node("Outer", ["x"], ["y"], domain="mine"))
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("mine", 1)]
+    call = helper.make_node("Inner", ["a"], ["b"], domain="mine")
+    random = helper.make_node("RandomNormalLike", ["a"], ["b"])
+    proto.functions.append(helper.make_function("mine", "Outer", ["a"], ["b"], [call], opsets))
+    proto.functions.append(helper.make_function("mine", "Inner", ["a"], ["b"], [random], opsets))
+    with pytest.raises(ModelRefusedError, match="operator 'RandomNormalLike' is random"):
+        check_operators(whole_graph(proto))
+
+
+def test_a_function_that_calls_itself() -> None:
+    proto = with_nodes(helper.make_node("Again", ["x"], ["y"], domain="mine"))
+    call = helper.make_node("Again", ["a"], ["b"], domain="mine")
+    proto.functions.append(
+        helper.make_function("mine", "Again", ["a"], ["b"], [call], [helper.make_opsetid("mine", 1)])
+    )
+    with pytest.raises(ModelRefusedError, match="functions can't be followed"):
+        whole_graph(proto)

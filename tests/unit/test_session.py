@@ -4,25 +4,40 @@ import asyncio
 import gc
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
 
 import pytest
 import uvloop
+from tests.numpy_engine import Compute, NumpyEngine, copy_through, tensor
 from tests.peer import Peer
 
-from tickpath.observe.records import RecordWriter
+from tickpath.engines import Array
+from tickpath.observe.reader import RecordReader
+from tickpath.observe.records import ModelCell, ModelDescription, RecordWriter, model_base
+from tickpath.server import session as session_module
+from tickpath.server.admission import model_rules
 from tickpath.server.config import make_config
-from tickpath.server.listeners import listen_tcp
+from tickpath.server.executor import InlineExecutor
+from tickpath.server.lane import Lane
+from tickpath.server.listeners import KEEPALIVE, listen_tcp
+from tickpath.server.model import ServedModel
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
-from tickpath.wire import Goodbye, Models
+from tickpath.wire import Goodbye, Infer, ModelInfo, Models, Result, TensorInfo
+
+FLOATS = 64
 
 
 class Noted(Session):
-    """A session that the test can find."""
+    """A session that the test can find, and that says when it has answered."""
 
     transport: asyncio.BaseTransport
+
+    def __init__(self, server: "Server") -> None:
+        super().__init__(server.service)
+        self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -32,18 +47,40 @@ class Noted(Session):
         del self.transport
         super().connection_lost(exc)
 
+    def _send(self, frame: bytes) -> None:
+        super()._send(frame)
+        self._server.answered(self)
+
+
+def echo_model(compute: Compute = copy_through) -> ServedModel:
+    """One that runs inline, and was not warmed up: what it takes is not known."""
+    engine = NumpyEngine([tensor("x", (1, FLOATS))], [tensor("y", (1, FLOATS))], compute)
+    x, y = (TensorInfo(name, "float32", (1, FLOATS), 0) for name in "xy")
+    return ServedModel(
+        handle=0,
+        info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
+        rules=model_rules("echo", 1, (x,)),
+        executor=InlineExecutor(Lane(engine, "1", (1,), refuse_bad_values=False)),
+        description=ModelDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
+        engine=engine,
+        compute_ns=0,
+        locked=True,
+    )
+
 
 class Server:
-    """Sessions without a model. `sessions` are weak: they keep nothing alive."""
+    """Sessions, and one model that echoes. `sessions` are weak: they keep nothing alive. `answered` is called on the
+    loop's thread after each answer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, model: ServedModel) -> None:
         config = make_config({"models": [{"path": "none.onnx"}], "write_bytes_max": 1024})
-        self.service = Service(config, (), records, loop, 100, Polling(loop, 0))
+        self.service = Service(config, (model,), records, loop, 100, Polling(loop, 0))
         self.sessions: list[weakref.ref[Noted]] = []
+        self.answered: Callable[[Noted], None] = lambda _: None
         self.listener = listen_tcp("127.0.0.1", 0)
 
     def session(self) -> Noted:
-        made = Noted(self.service)
+        made = Noted(self)
         self.sessions.append(weakref.ref(made))
         return made
 
@@ -51,13 +88,17 @@ class Server:
         return socket.create_connection(self.listener.getsockname(), timeout=20)
 
 
-def serving(body: Callable[[Server], None], after: Callable[[Server], None] = lambda _: None) -> None:
+def serving(
+    body: Callable[[Server], None],
+    after: Callable[[Server], None] = lambda _: None,
+    compute: Compute = copy_through,
+) -> None:
     """Run `body` on a thread beside a loop with a server, then `after` on the loop once all sessions have ended."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         records = RecordWriter()
-        server = Server(loop, records)
+        server = Server(loop, records, echo_model(compute))
         accepting = await loop.create_server(server.session, sock=server.listener)
         try:
             await asyncio.to_thread(body, server)
@@ -73,7 +114,7 @@ def serving(body: Callable[[Server], None], after: Callable[[Server], None] = la
     uvloop.run(main())
 
 
-def test_small_replies_leave_at_once() -> None:
+def test_small_replies_leave_at_once_and_dead_peers_are_noticed() -> None:
     def body(server: Server) -> None:
         with Peer(server.connect()) as peer:
             peer.greet()
@@ -81,8 +122,94 @@ def test_small_replies_leave_at_once() -> None:
             assert session is not None
             accepted = session.transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert {option: accepted.getsockopt(socket.IPPROTO_TCP, option) for option in KEEPALIVE} == KEEPALIVE
 
     serving(body)
+
+
+def ask(request_id: int, budget_ns: int = 0) -> Infer:
+    return Infer(request_id, 0, 1, [memoryview(bytes(4 * FLOATS))], budget_ns)
+
+
+def results(peer: Peer, count: int) -> list[Result]:
+    """What comes next: answers to requests 1 to `count`, in this order."""
+    replies = [peer.receive() for _ in range(count)]
+    assert [reply.id for reply in replies if isinstance(reply, Result)] == list(range(1, count + 1))
+    return [reply for reply in replies if isinstance(reply, Result)]
+
+
+def test_who_sends_a_flood_lets_others_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred requests come in one segment, and while the first is answered another client asks one thing."""
+    monkeypatch.setattr(session_module, "TURN_NS", 0)
+    answered: list[str] = []
+
+    def body(server: Server) -> None:
+        with Peer(server.connect()) as flooding, Peer(server.connect()) as other:
+            flooding.greet()
+            other.greet()
+
+            def note(session: Noted) -> None:
+                answered.append("flooding" if session is server.sessions[0]() else "other")
+                if len(answered) == 1:
+                    other.send(ask(1))
+
+            server.answered = note
+            flooding.send(*map(ask, range(1, 101)))
+            results(other, 1)
+            results(flooding, 100)
+
+    serving(body)
+    assert answered.count("flooding") == 100
+    assert answered.index("other") < 10
+
+
+def waits_for_its_turn(_session: Noted) -> None:
+    """Its first turn is over."""
+
+
+def waits_for_its_reader(session: Noted) -> None:
+    session.pause_writing()
+    session._service.loop.call_soon(session.resume_writing)
+
+
+@pytest.mark.parametrize(("turn_ns", "wait"), [(0, waits_for_its_turn), (10**9, waits_for_its_reader)])
+def test_what_waits_in_the_buffer_was_received_when_it_came(
+    monkeypatch: pytest.MonkeyPatch, turn_ns: int, wait: Callable[[Noted], None]
+) -> None:
+    monkeypatch.setattr(session_module, "TURN_NS", turn_ns)
+
+    def body(server: Server) -> None:
+        with Peer(server.connect()) as peer:
+            peer.greet()
+            server.answered = wait
+            peer.send(*map(ask, range(1, 11)))
+            first_byte, received, started, *_ = zip(*(result.stamps for result in results(peer, 10)), strict=True)
+        assert set(first_byte) == set(received) == {received[0]}
+        assert sorted(set(started)) == list(started)
+
+    serving(body)
+
+
+def test_an_answer_that_is_too_late_is_given_and_counted() -> None:
+    """The model had begun in time, and took longer than it was known to."""
+    budget_ns = 50_000_000
+
+    def overrun(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        copy_through(inputs, outputs)
+        late_ns = monotonic_ns() + budget_ns
+        while monotonic_ns() <= late_ns:
+            pass
+
+    def body(server: Server) -> None:
+        reader = RecordReader(server.service.records.fd)
+        with Peer(server.connect()) as peer:
+            peer.greet()
+            peer.send(ask(1, budget_ns), ask(2))
+            results(peer, 2)
+        assert reader.totals()[model_base(0) + ModelCell.DEADLINE_MISSES] == 1
+
+    serving(body, compute=overrun)
 
 
 def leaves(_peer: Peer) -> None:

@@ -13,11 +13,11 @@ from tickpath.wire import (
     ClientMessage,
     Code,
     FrameDecoder,
-    FrameEncoder,
     RemoteProtocolError,
     ServerMessage,
     decode_client_message,
     decode_server_message,
+    encode_frame,
 )
 
 DECODERS: Final[dict[str, Decode]] = {"client": decode_client_message, "server": decode_server_message}
@@ -58,7 +58,7 @@ def test_valid_frame_is_its_message(side: str, vector: Valid) -> None:
 
 @pytest.mark.parametrize(("side", "vector"), VALID)
 def test_message_is_its_canonical_frame(side: str, vector: Valid) -> None:
-    encoded = FrameEncoder().frame(DECODERS[side](one_frame(vector.frame))).hex()
+    encoded = encode_frame(DECODERS[side](one_frame(vector.frame))).hex()
     assert (encoded == vector.frame) == vector.canonical
     assert message_json(DECODERS[side](one_frame(encoded))) == vector.message
 

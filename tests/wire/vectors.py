@@ -20,7 +20,7 @@ from tests.wire.vector_entries import (
     Stream,
 )
 
-from tickpath.wire import ClientMessage, Code, FrameEncoder, ServerMessage, decode_client_message, decode_server_message
+from tickpath.wire import ClientMessage, Code, ServerMessage, decode_client_message, decode_server_message, encode_frame
 
 FOLDER: Final = Path(__file__).parents[2] / "clients" / "vectors"
 
@@ -92,9 +92,8 @@ def _valid(
     other: list[tuple[str, str, str]],
     decode: Decode,
 ) -> Iterator[Valid]:
-    encoder = FrameEncoder()
     for name, meaning, message in canonical:
-        yield Valid(name, meaning, True, encoder.frame(message).hex(), message_json(message))
+        yield Valid(name, meaning, True, encode_frame(message).hex(), message_json(message))
     for name, meaning, text in other:
         body = packed(text)
         yield Valid(name, meaning, False, framed(body), message_json(decode(memoryview(body))))

@@ -1,7 +1,8 @@
 """Reads an .onnx file whole and says what is wrong with it, before any runtime sees it.
 
-The file is read once: what is hashed, looked at and given to the runtime are the same bytes, whatever
-happens to it meanwhile.
+The file is read once: what is hashed, looked at and given to the runtime are the same bytes, whatever happens to it
+meanwhile. Weights in files of their own are hashed here and opened again by the runtime, so those must not change while
+the model loads: write new ones beside the old, under another name.
 """
 
 import hashlib

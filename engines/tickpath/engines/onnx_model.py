@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tickpath.engines.engine import ModelRefusedError
 from tickpath.engines.onnx_file import OnnxFile, read_onnx
-from tickpath.engines.onnx_operators import check_operators, check_output_shapes
+from tickpath.engines.onnx_operators import check_operators, check_output_shapes, whole_graph
 from tickpath.engines.onnx_spec import Inputs, Shape, declared, find_inputs, find_precision
 
 
@@ -35,6 +35,7 @@ def _describe(file: OnnxFile, shapes: Mapping[str, Shape]) -> OnnxModel:
     graph = file.model.graph
     outputs = [declared(value, "output") for value in graph.output]
     inputs = find_inputs(file, shapes)
-    check_operators(file.model)
+    whole = whole_graph(file.model)
+    check_operators(whole)
     names = tuple(output.name for output in outputs)
-    return OnnxModel(file, inputs, names, find_precision(graph, outputs[0].dtype), check_output_shapes(graph))
+    return OnnxModel(file, inputs, names, find_precision(graph, outputs[0].dtype), check_output_shapes(whole))

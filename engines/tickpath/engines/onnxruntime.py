@@ -4,7 +4,7 @@ A session is one model; a graph is one IOBinding on one slot's buffers, by addre
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +31,7 @@ class OnnxRuntimeGraph:
     def __init__(
         self, session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, buffers: Sequence[Array]
     ) -> None:
-        # The runtime's own objects, not their Python wrappers, whose checks for other devices cost 0.7 of 2.2 µs.
-        self._run = session._sess.run_with_iobinding
-        self._binding = binding._iobinding
+        self._run, self._binding = _bound_run(session, binding)
         self._options = _run_options()
         self._held = (session, binding, tuple(buffers))
 
@@ -113,7 +111,8 @@ def _session(file: OnnxFile, threads: int) -> onnxruntime.InferenceSession:
         session = onnxruntime.InferenceSession(file.content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions have no base class of their own
         raise ModelRefusedError(_refusal(file, said(error))) from None
-    session._model_bytes = None  # kept for a second try on another device; it would double a model's memory
+    # Private, and harmless where it is no more: kept for a second try on another device, it doubles a model's memory.
+    session._model_bytes = None
     return session
 
 
@@ -207,6 +206,16 @@ def _bind(session: Any, spec: EngineSpec, inputs: Sequence[Array], outputs: Sequ
     for tensor, array in zip(spec.outputs, outputs, strict=True):
         binding.bind_output(tensor.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
     return OnnxRuntimeGraph(session, binding, (*inputs, *outputs))
+
+
+def _bound_run(session: Any, binding: Any) -> tuple[Callable[[Any, Any], None], Any]:
+    """What runs a binding, and the binding as it takes it: the runtime's own objects and not their Python wrappers,
+    whose checks for other devices cost 0.7 of 2.2 µs. They are private: where a release has them no more, the
+    wrappers do."""
+    try:
+        return session._sess.run_with_iobinding, binding._iobinding
+    except AttributeError:
+        return session.run_with_iobinding, binding
 
 
 def _rows(spec: EngineSpec, inputs: Sequence[Array]) -> int:

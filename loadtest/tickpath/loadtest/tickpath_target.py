@@ -7,7 +7,6 @@ from typing import Final
 
 from tickpath.client import UnknownModelError
 from tickpath.client.codec import Codec
-from tickpath.client.conversation import REPLY_BYTES_MAX
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.inputs import book_inputs, file_inputs
 from tickpath.loadtest.run import OK
@@ -15,9 +14,9 @@ from tickpath.loadtest.target import Answer, Options
 from tickpath.wire import (
     PREFIX_BYTES,
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Infer,
@@ -27,6 +26,7 @@ from tickpath.wire import (
     ServerMessage,
     Welcome,
     decode_server_message,
+    encode_frame,
 )
 
 # Ids from here on take nine bytes in MessagePack, whatever follows: a frame is made once, and only its id is written
@@ -70,11 +70,11 @@ class TickpathTarget:
     def _make_frames(self, info: ModelInfo) -> list[bytearray]:
         path = self._options.inputs
         requests = book_inputs(info, self._options.seed) if path is None else file_inputs(info, Path(path))
-        codec, encoder = Codec(info), FrameEncoder()
+        codec = Codec(info)
         frames = []
         for request in requests:
             data, layout = codec.pack(request, None)
-            frames.append(bytearray(encoder.frame(Infer(FIRST_ID, info.handle, layout.rows, data))))
+            frames.append(bytearray(encode_frame(Infer(FIRST_ID, info.handle, layout.rows, data))))
         return frames
 
 
@@ -92,7 +92,7 @@ class TickpathDialogue:
         self.get_buffer = self._decoder.get_buffer
 
     def greeting(self) -> bytes:
-        return FrameEncoder().frame(Hello(PROTOCOL_VERSION, "tickpath loadtest"))
+        return encode_frame(Hello(PROTOCOL_VERSION, "tickpath loadtest"))
 
     def request(self, index: int) -> bytearray:
         frame = self._frames[index % len(self._frames)]

@@ -32,7 +32,10 @@ def invalid(run: Run) -> tuple[str, ...]:
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
     lost = (f"the server was lost: {run.reason}",) if run.ending == "server lost" else ()
-    return (*lost, *_late(run), *_unmeasured(run))
+    unasked = (
+        f"{run.unasked:,} answers came to nothing that was in flight: the target is at fault" if run.unasked else ""
+    )
+    return (*lost, *filter(None, (unasked,)), *_late(run), *_unmeasured(run))
 
 
 def _late(run: Run) -> tuple[str, ...]:

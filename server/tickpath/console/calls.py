@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tickpath.client import Client, Prediction
 from tickpath.console.errors import ConsoleError
-from tickpath.console.tensors import describe, spec_of
+from tickpath.console.tensors import describe
 from tickpath.loadtest.latency import summarise
 from tickpath.loadtest.stages import NANOSECONDS, breakdown
 from tickpath.wire import ModelInfo, TensorInfo
@@ -75,23 +75,21 @@ def _number(text: str) -> int | float | None:
 
 def _fill(tensor: TensorInfo, number: int | float, rows: int) -> Array:
     """Never another number than was typed: no 1.5 in an int64, no 300 in a uint8. Floats round, as they do."""
-    spec = spec_of(tensor)
-    typed = np.full(spec.shape_at(rows), number)
+    typed = np.full(tensor.shape_at(rows), number)
     with np.errstate(invalid="ignore"):  # what does not fit is told below
-        filled = typed.astype(spec.dtype)
-    if spec.dtype.kind != "f" and not np.array_equal(filled, typed):
-        raise ConsoleError(f"{tensor.name} is {spec.dtype.name}, which has no {number}")
+        filled = typed.astype(tensor.dtype)
+    if filled.dtype.kind != "f" and not np.array_equal(filled, typed):
+        raise ConsoleError(f"{tensor.name} is {tensor.dtype}, which has no {number}")
     return filled
 
 
 def draw(tensor: TensorInfo, rows: int) -> Array:
     """The same array each time for the same tensor and rows: normal floats, whole numbers below 10, booleans."""
     rng = np.random.default_rng(zlib.crc32(tensor.name.encode()))
-    spec = spec_of(tensor)
-    shape = spec.shape_at(rows)
-    if spec.dtype.kind == "f":
-        return rng.standard_normal(shape).astype(spec.dtype)
-    return rng.integers(0, 2 if spec.dtype.kind == "b" else 10, shape).astype(spec.dtype)
+    shape, dtype = tensor.shape_at(rows), np.dtype(tensor.dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
 
 
 def call(client: Client, model: str, inputs: dict[str, Array], rows: int | None, count: int) -> Answers:

@@ -18,7 +18,7 @@ from tickpath.client import Client
 from tickpath.console import floor, scrape
 from tickpath.console.calls import RANDOM, make_inputs
 from tickpath.console.errors import ConsoleError
-from tickpath.console.server_process import Ready, server_process
+from tickpath.console.server_process import server_process
 from tickpath.console.tables import latency_table, stage_table
 from tickpath.engines import zoo
 from tickpath.loadtest.latency import summarise
@@ -27,6 +27,7 @@ from tickpath.loadtest.runner import Load, measure
 from tickpath.loadtest.schedule import Constant
 from tickpath.loadtest.target import Options
 from tickpath.loadtest.validity import invalid
+from tickpath.server.ready import Ready
 from tickpath.wire import ModelInfo
 
 SHORTFALLS = {

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tickpath.console.errors import ConsoleError
-from tickpath.console.tensors import spec_of
 from tickpath.loadtest.stages import NANOSECONDS
-from tickpath.wire import FrameEncoder, Infer, ModelInfo, Result
+from tickpath.wire import Infer, ModelInfo, Result, encode_frame
 
 # Two seconds show where the floor is; ten round trips are needed to speak of one at all.
 FLOOR_S = 2.0
@@ -39,15 +38,15 @@ def measure(binary: Path, model: ModelInfo, rate_hz: float, folder: Path) -> NAN
 
 def request_frame(model: ModelInfo) -> bytes:
     """What a client sends for one row."""
-    inputs: list[memoryview | None] = [memoryview(bytes(spec_of(tensor).bytes_at(1))) for tensor in model.inputs]
-    return FrameEncoder().frame(Infer(ID, model.handle, 1, inputs))
+    inputs: list[memoryview | None] = [memoryview(bytes(tensor.bytes_at(1))) for tensor in model.inputs]
+    return encode_frame(Infer(ID, model.handle, 1, inputs))
 
 
 def reply_frame(model: ModelInfo) -> bytes:
     """What a server answers for one row."""
-    outputs = [memoryview(bytes(spec_of(tensor).bytes_at(1))) for tensor in model.outputs]
+    outputs = [memoryview(bytes(tensor.bytes_at(1))) for tensor in model.outputs]
     stamps = (STAMP_NS, STAMP_NS, STAMP_NS, STAMP_NS, STAMP_NS, STAMP_NS)
-    return FrameEncoder().frame(Result(ID, model.version, outputs, stamps))
+    return encode_frame(Result(ID, model.version, outputs, stamps))
 
 
 @contextmanager

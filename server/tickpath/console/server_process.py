@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tickpath.console.errors import ConsoleError
+from tickpath.server.ready import Ready
 
 # From start to ready: importing, loading and capturing a zoo model takes a second; a loaded machine may take many.
 READY_S = 60.0
@@ -20,20 +21,12 @@ READY_S = 60.0
 STOP_S = 15.0
 
 
-class Ready(msgspec.Struct, frozen=True):
-    """The line a server prints when it serves."""
-
-    event: str
-    address: str
-    uds: str | None = None
-    observer: str | None = None
-
-
 @contextmanager
-def server_process(model: Path, log: Path) -> Iterator[Ready]:
-    """A server that serves `model` while the block runs; what it says goes to `log`. It is stopped with SIGTERM
-    however the block ends, and must then exit with 0. Raises ConsoleError."""
+def server_process(model: Path, log: Path, *flags: str) -> Iterator[Ready]:
+    """A server that serves `model` while the block runs, with `flags` of `tickpath serve`; what it says goes to `log`.
+    It is stopped with SIGTERM however the block ends, and must then exit with 0. Raises ConsoleError."""
     command = [sys.executable, "-m", "tickpath.cli", "serve", str(model), "--port=0", "--observer-port=0", "--json"]
+    command += flags
     # A process group of its own: Ctrl-C is for us, and we end the server when we have read what we want from it.
     with (
         log.open("wb") as errors,
@@ -65,6 +58,7 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> Ready:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)  # it may be stopped
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:

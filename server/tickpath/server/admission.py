@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tickpath.wire import Code, Infer, Limits
+from tickpath.wire import Code, Infer, Limits, TensorInfo
 
 OUR_FAULT: Final = "a fault of the server, which its log describes: please report it"
 
@@ -19,33 +19,19 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class InputRule:
-    """What one input's bytes must be: `row_bytes` for each row, or in all where the tensor has no batch axis."""
-
-    name: str
-    text: str
-    row_bytes: int
-    batched: bool
-    optional: bool
-
-    def bytes_at(self, rows: int) -> int:
-        return self.row_bytes * rows if self.batched else self.row_bytes
-
-
-@dataclass(frozen=True, slots=True)
 class ModelRules:
     """What a request to one model must look like."""
 
     model: str
     rows_max: int
-    inputs: tuple[InputRule, ...]
+    inputs: tuple[TensorInfo, ...]
     # For each number of rows from 0 to rows_max, the bytes of each input.
     bytes_at: tuple[tuple[int, ...], ...]
 
 
-def model_rules(model: str, rows_max: int, inputs: tuple[InputRule, ...]) -> ModelRules:
+def model_rules(model: str, rows_max: int, inputs: tuple[TensorInfo, ...]) -> ModelRules:
     """The rules of a model, with the table that makes them quick to apply."""
-    bytes_at = (tuple(rule.bytes_at(rows) for rule in inputs) for rows in range(rows_max + 1))
+    bytes_at = (tuple(tensor.bytes_at(rows) for tensor in inputs) for rows in range(rows_max + 1))
     return ModelRules(model, rows_max, inputs, tuple(bytes_at))
 
 
@@ -113,21 +99,23 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
 
 
 def _bad_count(infer: Infer, rules: ModelRules) -> Refusal:
-    names = ", ".join(rule.name for rule in rules.inputs) or "none"
+    names = ", ".join(tensor.name for tensor in rules.inputs) or "none"
     return Refusal(
         Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {len(infer.inputs)} came"
     )
 
 
-def _missing(rule: InputRule, rules: ModelRules) -> Refusal:
-    return Refusal(Code.BAD_SHAPE, f"input {rule.name!r} of model {rules.model!r} is required ({rule.text}), nil came")
+def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
+    return Refusal(
+        Code.BAD_SHAPE, f"input {tensor.name!r} of model {rules.model!r} is required ({tensor.describe()}), nil came"
+    )
 
 
-def _bad_bytes(infer: Infer, rule: InputRule, rules: ModelRules, came: int) -> Refusal:
+def _bad_bytes(infer: Infer, tensor: TensorInfo, rules: ModelRules, came: int) -> Refusal:
     return Refusal(
         Code.BAD_SHAPE,
-        f"input {rule.name!r} of model {rules.model!r} is {rule.text}: "
-        f"{rule.bytes_at(infer.rows)} bytes at {infer.rows} rows, {came} came",
+        f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
+        f"{tensor.bytes_at(infer.rows)} bytes at {infer.rows} rows, {came} came",
     )
 
 

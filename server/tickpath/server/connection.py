@@ -17,7 +17,7 @@ from tickpath.observe.records import GlobalCell
 from tickpath.server.reader_watch import ReaderWatch
 from tickpath.server.service import Service
 from tickpath.server.timer import Timer
-from tickpath.wire import Code, Failure, FrameEncoder, ServerMessage
+from tickpath.wire import Code, Failure, ServerMessage, encode_frame
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, service: Service) -> None:
         self._service = service
         self._records = service.records
-        self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
         self._leaving = False
         self._deaf = False
@@ -104,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, message: ServerMessage) -> None:
         if self._transport is not None and not self._closing:
-            self._send(self._encoder.frame(message))
+            self._send(encode_frame(message))
 
     def _send(self, frame: bytes) -> None:
         """Where the client is gone, its answer is dropped; that it was computed is counted all the same."""

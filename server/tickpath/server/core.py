@@ -5,7 +5,6 @@ can't be listened on; the command has them.
 """
 
 import asyncio
-import json
 import logging
 import os
 import resource
@@ -18,6 +17,7 @@ from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final
 
+import msgspec
 import uvloop
 
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
@@ -27,6 +27,7 @@ from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_un
 from tickpath.server.model import ServedModel, load_model
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
+from tickpath.server.ready import Ready
 from tickpath.server.service import Service
 from tickpath.server.session import Session
 from tickpath.server.warmup import warm_network_path
@@ -152,18 +153,11 @@ class _Core:
         log.info(
             "ready after %.2f s on %s%s", seconds, " and ".join(addresses), f"; metrics at {url}/metrics" if url else ""
         )
-        tcp = next((address for address in addresses if not address.startswith("unix:")), None)
-        uds = next((address for address in addresses if address.startswith("unix:")), None)
         if self._json_lines:
-            ready = {
-                "event": "ready",
-                "address": tcp,
-                "uds": uds,
-                "observer": url,
-                "pid": os.getpid(),
-                "seconds": round(seconds, 3),
-            }
-            sys.stdout.write(json.dumps(ready) + "\n")
+            # TCP comes first where there is a choice.
+            uds = next((address for address in addresses if address.startswith("unix:")), None)
+            ready = Ready(addresses[0], uds, url, os.getpid(), round(seconds, 3))
+            sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
             sys.stdout.flush()
 
     async def _drain(self, service: Service, servers: list[asyncio.AbstractServer]) -> None:

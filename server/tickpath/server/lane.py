@@ -12,7 +12,7 @@ import msgspec
 from tickpath.engines import Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
-from tickpath.wire import Code, FrameEncoder, Infer, Result
+from tickpath.wire import Code, Infer, Result, encode_frame
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ class Lane:
         self._version = version
         self._bucket_index = bucket_index_by_rows(buckets)
         self._refuse_bad_values = refuse_bad_values
-        self._encoder = FrameEncoder()
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
 
@@ -73,7 +72,7 @@ class Lane:
             computed_ns = monotonic_ns()
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
-            frame = self._encoder.frame(Result(infer.id, self._version, outputs, stamps))
+            frame = encode_frame(Result(infer.id, self._version, outputs, stamps))
         except EngineFailedError as error:
             return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
         except Exception:

@@ -1,7 +1,7 @@
 """A model in service: loaded, captured, warm, and run by an executor."""
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, Tenso
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, resolve_buckets
 from tickpath.observe.records import ModelDescription
-from tickpath.server.admission import InputRule, ModelRules, model_rules
+from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
-from tickpath.wire import TENSORS_MAX, ModelInfo, TensorInfo
+from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, ModelInfo, TensorInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,10 @@ def load_model(
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
     name = config.served_name
-    rules = model_rules(name, buckets[-1], tuple(map(_input_rule, spec.inputs)))
+    inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
+    rules = model_rules(name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
+    _check_reply_bytes(rules, outputs)
     lane = _capture(config, engine, buckets)
     _warm(config, engine, lane)
     compute_ns = lane.compute_ns[-1]
@@ -52,10 +54,9 @@ def load_model(
     executor: Executor = (
         InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
     )
-    inputs, outputs = map(_tensor_info, spec.inputs), map(_tensor_info, spec.outputs)
     return ServedModel(
         handle=handle,
-        info=ModelInfo(name, config.version, handle, tuple(inputs), tuple(outputs), buckets),
+        info=ModelInfo(name, config.version, handle, inputs, outputs, buckets),
         rules=rules,
         executor=executor,
         description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
@@ -88,6 +89,16 @@ def _check_frame_bytes(rules: ModelRules, frame_bytes_max: int) -> None:
         )
 
 
+def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None:
+    """Before anyone asks: a client ends a session in which more than it takes is announced."""
+    largest = reply_bytes_max(outputs, rules.rows_max)
+    if largest > REPLY_BYTES_MAX:
+        raise ModelRefusedError(
+            f"{rules.model}: a reply of {rules.rows_max} rows is {largest} bytes, clients take {REPLY_BYTES_MAX}: "
+            "give smaller buckets, or let the model answer with less"
+        )
+
+
 def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
     try:
         return Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
@@ -111,11 +122,13 @@ def _tensor_info(spec: TensorSpec) -> TensorInfo:
     return TensorInfo(spec.name, spec.dtype.name, spec.shape, axis, spec.optional)
 
 
-def _input_rule(spec: TensorSpec) -> InputRule:
-    return InputRule(spec.name, spec.describe(), spec.row_bytes, spec.batch_axis is not None, spec.optional)
-
-
 def request_bytes_max(rules: ModelRules) -> int:
     """The body of the largest request that the model can take: its tensors, and no more than 128 bytes around them
     and 5 each."""
     return sum(rules.bytes_at[rules.rows_max]) + 5 * len(rules.inputs) + 128
+
+
+def reply_bytes_max(outputs: Sequence[TensorInfo], rows: int) -> int:
+    """The body of the reply to a request of so many rows: its tensors, and no more than 192 bytes around them (a
+    version has 64) and 5 each."""
+    return sum(tensor.bytes_at(rows) + 5 for tensor in outputs) + 192

@@ -14,7 +14,7 @@ from tickpath.observe.records import RecordWriter
 from tickpath.server.model import ServedModel
 from tickpath.server.service import Service
 from tickpath.server.session import Session
-from tickpath.wire import PREFIX_BYTES, PROTOCOL_VERSION, FrameEncoder, Hello, Infer
+from tickpath.wire import PREFIX_BYTES, PROTOCOL_VERSION, Hello, Infer, encode_frame
 
 # CPython specialises a function's bytecode after some dozens of calls.
 ROUND_TRIPS: Final = 100
@@ -33,11 +33,10 @@ async def warm_network_path(service: Service) -> None:
     near, far = _tcp_pair()
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)
-        encoder = FrameEncoder()
-        await _round_trip(loop, near, encoder.frame(Hello(PROTOCOL_VERSION, "warm-up")))
+        await _round_trip(loop, near, encode_frame(Hello(PROTOCOL_VERSION, "warm-up")))
         for model in service.models:
             if model.compute_ns <= COMPUTE_NS_MAX:
-                frame = encoder.frame(_sample(model))
+                frame = encode_frame(_sample(model))
                 for _ in range(ROUND_TRIPS):
                     await _round_trip(loop, near, frame)
         transport.abort()

@@ -18,7 +18,7 @@ from tests.integration.hostile.arena import (
 from tests.peer import Peer
 from tests.serving import RunningServer
 
-from tickpath.wire import PROTOCOL_VERSION, Code, FrameEncoder, Hello, Ping, Pong
+from tickpath.wire import PROTOCOL_VERSION, Code, Hello, Ping, Pong, encode_frame
 
 RSS_BYTES_MAX = 8 * 1024 * 1024
 """What fifty connections may cost: a buffer of 32 KiB and a session each come to 3 MiB."""
@@ -111,7 +111,7 @@ def test_trickling_costs_in_proportion(usual: RunningServer) -> None:
 
 def test_a_frame_has_its_time_from_the_first_byte(strict: RunningServer) -> None:
     """Three stop at different places, one goes on trickling: a byte never buys more time."""
-    frame = FrameEncoder().frame(echo(3))
+    frame = encode_frame(echo(3))
     with strict.peer() as a, strict.peer() as b, strict.peer() as trickler:
         a.send(echo(1), echo(2))
         a.socket.sendall(frame[:3])

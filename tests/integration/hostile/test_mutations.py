@@ -25,13 +25,13 @@ from tickpath.wire import (
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Models,
     Ping,
     RemoteProtocolError,
     decode_client_message,
+    encode_frame,
 )
 
 SECONDS: Final = float(os.environ.get("TICKPATH_FUZZ_SECONDS", "0"))
@@ -114,8 +114,7 @@ def seeds() -> Iterator[int]:
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_mutated_conversations(usual: RunningServer) -> None:
-    frame = FrameEncoder().frame
-    streams = [b"".join(map(frame, conversation)) for conversation in CONVERSATIONS]
+    streams = [b"".join(map(encode_frame, conversation)) for conversation in CONVERSATIONS]
     with Peer(usual.connect()) as peer:
         frame_bytes_max = peer.greet().limits.frame_bytes_max
     for stream in streams:

@@ -66,33 +66,29 @@ def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Pa
 
 
 def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
-    done = run("--port", port_of(server), "--concurrency-range", "1:5:2", "--duration", "0.3", "--csv", "-")
+    done = run("--port", port_of(server), "--concurrency-range", "1:3:2", "--duration", "0.3", "--csv", "-")
     assert done.returncode in (0, INVALID)
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["Concurrency"] for row in rows] == ["1", "3", "5"]
+    assert [row["Concurrency"] for row in rows] == ["1", "3"]
     assert all(float(row["p50 latency"]) >= DELAY_NS / 1e3 for row in rows)
 
 
-def test_goodput_is_between_what_passes_and_what_fails(server: ReferenceServer) -> None:
-    """No request is faster than its delay: an SLO above that can be kept, one below it at no rate."""
-    shared = ("--port", port_of(server), "--rate", "600", "--duration", "1", "--warmup", "20")
-    impossible = run(*shared, "--slo", "p50=1ms")
+def test_no_rate_keeps_what_no_request_can(server: ReferenceServer) -> None:
+    """No request is faster than its delay."""
+    shared = ("--port", port_of(server), "--rate", "600", "--duration", "0.5", "--warmup", "20")
+    impossible = run(*shared, "--slo", "p90=1ms")
     assert impossible.returncode == INVALID
     assert "goodput 0/s" in impossible.stdout
 
 
-def test_comparing_a_server_with_a_slower_one(server: ReferenceServer, tmp_path: Path) -> None:
-    """5 ms instead of 2 ms: at least as much slower as the delays are apart, less what the machine adds to both."""
-    with reference_server(tmp_path, Behaviour(), [10 * DELAY_NS]) as slower:
-        done = run(
-            *("compare", server.address, slower.address, "--rate", "200", "--duration", "0.15"),
-            *("--warmup", "1", "--blocks", "6"),
-        )
-    assert done.returncode in (0, INVALID), done.stderr
-    assert ("INVALID" in done.stdout) == (done.returncode == INVALID)
-    p50 = next(line for line in done.stdout.splitlines() if line.strip().startswith("p50: "))
-    assert "slower" in p50 or "no difference that can be claimed" in p50
-    assert f"B is {slower.address}" in done.stdout
+def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceServer) -> None:
+    command = [*LOADTEST, "compare", server.address, server.address, "--rate", "500", "--duration", "30"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_answers(process, 200 + 10)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said) == (1, "")
+    assert complained == "tickpath: interrupted after 0 blocks of AAAA, a comparison takes 10\n"
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
@@ -104,20 +100,22 @@ def test_ended_early_it_tells_what_was_measured(
         "--port",
         port_of(server),
         "--rate",
-        "200",
+        "500",
+        "--warmup",
+        "10",
         "--duration",
         "60",
         "--samples",
         str(tmp_path / "s.npy"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_answers(process, 200 + 50)
+        wait_for_answers(process, 10 + 50)
         process.send_signal(ending)
         said, complained = process.communicate(timeout=60)
     assert process.returncode in (0, INVALID), complained
     assert "interrupted" in said
     rows = np.load(tmp_path / "s.npy")
-    assert 49 < np.count_nonzero(rows["done_ns"]) < 12_000
+    assert 49 < np.count_nonzero(rows["done_ns"]) < 30_000
 
 
 def test_errors_are_one_line(server: ReferenceServer) -> None:

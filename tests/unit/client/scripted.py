@@ -16,7 +16,6 @@ from tickpath.wire import (
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Infer,
@@ -27,6 +26,7 @@ from tickpath.wire import (
     TensorInfo,
     Welcome,
     decode_client_message,
+    encode_frame,
 )
 
 M = TypeVar("M", bound=ClientMessage)
@@ -49,15 +49,15 @@ class Session:
         connected.settimeout(PATIENCE_S)
         self.socket = connected
         self._decoder = FrameDecoder(LIMITS.frame_bytes_max)
-        self._encoder = FrameEncoder()
 
     def receive(self, kind: type[M]) -> M:
         """The client's next message, which must be of this kind. An Infer's inputs are copied."""
-        message = self._next_message()
+        message = self.next_message()
         assert isinstance(message, kind), f"expected {kind.__name__}, got {message}"
         return message
 
-    def _next_message(self) -> ClientMessage | None:
+    def next_message(self) -> ClientMessage | None:
+        """The client's next message; None when it has closed."""
         while (frame := self._decoder.next_frame()) is None:
             byte_count = self.socket.recv_into(self._decoder.get_buffer())
             if byte_count == 0:
@@ -71,9 +71,9 @@ class Session:
 
     def expect_end(self) -> None:
         """The client closes, with a Goodbye or without."""
-        message = self._next_message()
+        message = self.next_message()
         if isinstance(message, Goodbye):
-            message = self._next_message()
+            message = self.next_message()
         assert message is None, f"expected the end, got {message}"
 
     def welcome(self, *models: ModelInfo, limits: Limits = LIMITS) -> Hello:
@@ -83,7 +83,7 @@ class Session:
         return hello
 
     def frame(self, *messages: ServerMessage) -> bytes:
-        return b"".join(self._encoder.frame(message) for message in messages)
+        return b"".join(encode_frame(message) for message in messages)
 
     def send(self, *messages: ServerMessage) -> None:
         self.send_bytes(self.frame(*messages))

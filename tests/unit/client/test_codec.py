@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tickpath.client import BadDtypeError, BadShapeError, BadValueError, ProtocolError
 from tickpath.client.codec import Codec, Inputs
-from tickpath.client.tensors import describe_tensor
 from tickpath.wire import ITEM_BYTES, ModelInfo, RemoteProtocolError, Result, TensorInfo
 
 Array = npt.NDArray[Any]
@@ -242,7 +241,7 @@ def test_a_name_twice_or_no_buckets_is_the_servers_fault() -> None:
 
 
 def test_descriptions_read_well() -> None:
-    assert describe_tensor(WINDOW) == "float32[N,120,3]"
-    assert describe_tensor(STATE) == "float32[2,N,5]"
-    assert describe_tensor(PAIRED) == "int64[3N]"
-    assert describe_tensor(SCALAR) == "float64[]"
+    assert WINDOW.describe() == "float32[N,120,3]"
+    assert STATE.describe() == "float32[2,N,5]"
+    assert PAIRED.describe() == "int64[3N]"
+    assert SCALAR.describe() == "float64[]"

@@ -38,7 +38,6 @@ from tickpath.client.errors import (
 )
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import Reconnect
-from tickpath.client.tensors import describe_tensor
 
 if TYPE_CHECKING:
     from tickpath.client.aio import AsyncClient
@@ -83,5 +82,4 @@ __all__ = [
     "TickpathError",
     "UnauthenticatedError",
     "UnknownModelError",
-    "describe_tensor",
 ]

@@ -3,8 +3,9 @@
 Theory of operation
 - The socket never blocks: `poll` does, with the time that the call has left (in whole milliseconds, rounded up).
 - While a large request goes out, replies are taken in, since a server that can't send stops receiving.
-- Whoever is interrupted in the middle of a frame leaves the connection unusable, so it is closed; it is closed on every
-  error, and not used again after that.
+- Whoever is interrupted while bytes are on their way into the socket or out of it may leave half a frame behind, so the
+  connection is closed; it is closed on every error, and not used again after that. Who is interrupted while waiting
+  leaves it as it was.
 """
 
 import socket
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import ConnectionLostError, ProtocolError, lost, timed_out
+from tickpath.client.errors import ConnectionLostError, lost, timed_out
 
 T = TypeVar("T")
 
@@ -90,11 +91,13 @@ class SocketConnection:
         """Whole or not at all; a connection on which that fails is closed."""
         if self.open:
             try:
-                sent = self._send(frame)
+                if 0 < self._send(frame) < len(frame):
+                    self.close()
             except ConnectionLostError:
                 return
-            if 0 < sent < len(frame):
+            except BaseException:
                 self.close()
+                raise
 
     def _send(self, frame: bytes | memoryview) -> int:
         try:
@@ -122,17 +125,16 @@ class SocketConnection:
         conversation = self.conversation
         try:
             byte_count = self._socket.recv_into(conversation.get_buffer())
+            if byte_count == 0:
+                self._lose("the server closed it")
+            conversation.received(byte_count)
+            while conversation.next_answered() is not None:
+                pass
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(error.strerror)
-        if byte_count == 0:
-            self._lose("the server closed it")
-        conversation.received(byte_count)
-        try:
-            while conversation.next_answered() is not None:
-                pass
-        except (ProtocolError, ConnectionLostError):
+        except BaseException:
             self.close()
             raise
 

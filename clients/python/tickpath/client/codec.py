@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tickpath.client.errors import BadShapeError, ProtocolError
 from tickpath.client.prediction import Prediction
-from tickpath.client.tensors import Tensor, describe_tensor
+from tickpath.client.tensors import Tensor
 from tickpath.wire import Code, ModelInfo, RemoteProtocolError, Result
 
 Inputs: TypeAlias = "npt.ArrayLike | Sequence[object] | Mapping[str, object]"
@@ -32,7 +32,7 @@ class Layout:
         self.rows = rows
         self._where = f"model {model!r} at {rows} rows"
         self._outputs = [
-            (tensor.name, tensor.shape_at(rows), tensor.dtype, tensor.bytes_at(rows)) for tensor in outputs
+            (tensor.name, tensor.info.shape_at(rows), tensor.dtype, tensor.info.bytes_at(rows)) for tensor in outputs
         ]
 
     def read(self, result: Result) -> Prediction:
@@ -134,7 +134,7 @@ class Codec:
 
     def _takes(self) -> str:
         inputs = ", ".join(
-            f"{tensor.name}: {describe_tensor(tensor.info)}{' (optional)' * tensor.optional}" for tensor in self._inputs
+            f"{tensor.name}: {tensor.info.describe()}{' (optional)' * tensor.optional}" for tensor in self._inputs
         )
         return f"model {self.info.name!r} takes {inputs or 'no inputs'}"
 

@@ -29,12 +29,12 @@ from tickpath.client.prediction import Prediction
 from tickpath.wire import (
     PREFIX_BYTES,
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     Cancel,
     ClientMessage,
     Code,
     Failure,
     FrameDecoder,
-    FrameEncoder,
     Goodbye,
     Hello,
     Infer,
@@ -48,12 +48,9 @@ from tickpath.wire import (
     ServerMessage,
     Welcome,
     decode_server_message,
+    encode_frame,
 )
 
-# A server's limit is for what it receives, this one is ours: as large as a server's own, and small enough to tell at
-# once what is not tickpath ("HTTP" as a length is 1.3 GB, 16 in big-endian 256 MiB). Memory is taken only as bytes
-# come.
-REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 # Numbers travel as MessagePack's unsigned integers.
 NUMBER_MAX: Final = 2**64 - 1
 
@@ -131,7 +128,6 @@ class Conversation:
         self._in_flight_max = 0
         self._last_id = 0
         self._decoder = FrameDecoder(REPLY_BYTES_MAX)
-        self._frame = FrameEncoder().frame
         self.get_buffer = self._decoder.get_buffer
         self.received = self._decoder.received
 
@@ -202,11 +198,11 @@ class Conversation:
         if request.done or request.forgotten:
             return None
         request.forgotten = True
-        return self._frame(Cancel(request.id)) if request.answer_type is Result else None
+        return encode_frame(Cancel(request.id)) if request.answer_type is Result else None
 
     def say_goodbye(self) -> bytes:
         """The last frame to send."""
-        return self._frame(Goodbye())
+        return encode_frame(Goodbye())
 
     def next_answered(self) -> Request[Any] | None:
         """The next request whose answer has come whole, or None until more bytes were received. Raises ProtocolError,
@@ -248,7 +244,7 @@ class Conversation:
     def _request(
         self, request_id: int, message: ClientMessage, answer_type: type[Any], read: Callable[[Any], T]
     ) -> Request[T]:
-        request = Request(request_id, self._frame(message), answer_type, read)
+        request = Request(request_id, encode_frame(message), answer_type, read)
         self._asked[request_id] = request
         return request
 

@@ -1,6 +1,5 @@
 """One input or output of a model, as arrays see it. Pure: what fits, and in which words it is said."""
 
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -11,15 +10,6 @@ from tickpath.wire import ITEM_BYTES, TensorInfo
 
 # The wire is little-endian whatever this machine is; on a little-endian one these equal numpy's own.
 _DTYPES: Final = {name: np.dtype(np.dtype(name).newbyteorder("<").str) for name in ITEM_BYTES}
-
-
-def describe_tensor(info: TensorInfo) -> str:
-    """For people: `float32[N,100,40]`, where N is the batch axis (`3N` where one row takes three places)."""
-    sizes = [str(size) for size in info.shape]
-    if info.batch_axis >= 0:
-        per_row = info.shape[info.batch_axis]
-        sizes[info.batch_axis] = "N" if per_row == 1 else f"{per_row}N"
-    return f"{info.dtype}[{','.join(sizes)}]"
 
 
 def _describe_array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
@@ -87,26 +77,15 @@ class Tensor:
                 raise BadShapeError(self._bad_shape(shape))
             return None
         rows, rest = divmod(shape[axis], self.shape[axis]) if len(shape) == len(self.shape) else (0, 0)
-        if rows == 0 or rest or shape != self.shape_at(rows):
+        if rows == 0 or rest or shape != self.info.shape_at(rows):
             raise BadShapeError(self._bad_shape(shape))
         return rows
 
     def _bad_shape(self, shape: tuple[int, ...]) -> str:
-        text = f"{self.where}: expected {describe_tensor(self.info)}, got {_describe_array(self.dtype, shape)}"
+        text = f"{self.where}: expected {self.info.describe()}, got {_describe_array(self.dtype, shape)}"
         axis = self.batch_axis
         if axis >= 0 and self.shape[axis] == 1 and shape == self.shape[:axis] + self.shape[axis + 1 :]:
             return f"{text}; one row has its batch axis too: np.expand_dims(x, {axis})"
         if 0 in shape and 0 not in self.shape:
             return f"{text}; a request has at least one row"
         return text
-
-    def shape_at(self, rows: int) -> tuple[int, ...]:
-        """The tensor's shape when a request has `rows` rows."""
-        axis = self.batch_axis
-        if axis < 0:
-            return self.shape
-        return (*self.shape[:axis], self.shape[axis] * rows, *self.shape[axis + 1 :])
-
-    def bytes_at(self, rows: int) -> int:
-        """Bytes of the tensor at `rows` rows."""
-        return prod(self.shape_at(rows)) * self.dtype.itemsize

@@ -6,10 +6,11 @@ from tickpath.wire.errors import LocalProtocolError, RemoteProtocolError
 from tickpath.wire.frames import (
     FRAME_BYTES_MIN,
     PREFIX_BYTES,
+    REPLY_BYTES_MAX,
     FrameDecoder,
-    FrameEncoder,
     decode_client_message,
     decode_server_message,
+    encode_frame,
 )
 from tickpath.wire.messages import (
     PROTOCOL_VERSION,
@@ -39,6 +40,7 @@ __all__ = [
     "ITEM_BYTES",
     "PREFIX_BYTES",
     "PROTOCOL_VERSION",
+    "REPLY_BYTES_MAX",
     "STAGES",
     "STAMP_NAMES",
     "TENSORS_MAX",
@@ -47,7 +49,6 @@ __all__ = [
     "Code",
     "Failure",
     "FrameDecoder",
-    "FrameEncoder",
     "Goodbye",
     "Hello",
     "Infer",
@@ -65,4 +66,5 @@ __all__ = [
     "Welcome",
     "decode_client_message",
     "decode_server_message",
+    "encode_frame",
 ]

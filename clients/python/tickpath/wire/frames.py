@@ -29,6 +29,10 @@ PREFIX_BYTES: Final = _PREFIX.size
 # The shortest message: Goodbye with its reason left out, `91 0e`.
 FRAME_BYTES_MIN: Final = 2
 
+# What a server may send in one frame, and the most that a client takes. Small enough to tell at once what is not
+# tickpath ("HTTP" as a length is 1.3 GB, 16 in big-endian 256 MiB); memory is taken only as bytes come.
+REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
+
 # Whole frames of the usual models (280 bytes for 64 floats, 16 kB for a DeepLOB window) come in one receive.
 BUFFER_BYTES_START: Final = 32 * 1024
 
@@ -104,27 +108,21 @@ class FrameDecoder:
         self._start, self._end = 0, waiting
 
 
-class FrameEncoder:
-    """Makes frames. What it returns is new bytes that nobody changes: a transport may keep them as long as it likes."""
-
-    __slots__ = ("_encode",)
-
-    def __init__(self) -> None:
-        self._encode = msgspec.msgpack.Encoder().encode
-
-    def frame(self, message: ClientMessage | ServerMessage) -> bytes:
-        """The message as one frame. Raises LocalProtocolError where it has no form on the wire: an integer over 64
-        bits, text that is not Unicode, a tensor that is not contiguous, 4 GiB. Ranges are the sender's own care."""
-        try:
-            # Never slower than encoding behind the prefix into a kept buffer: resizing that costs more than this copy.
-            body = self._encode(message)
-            return _PREFIX.pack(len(body)) + body
-        except (OverflowError, ValueError, BufferError, struct.error) as error:
-            raise LocalProtocolError(f"{type(message).__name__} does not fit the protocol: {error}") from None
-
-
+_encode: Final = msgspec.msgpack.Encoder().encode
 _client_message: Final = msgspec.msgpack.Decoder(ClientMessage)
 _server_message: Final = msgspec.msgpack.Decoder(ServerMessage)
+
+
+def encode_frame(message: ClientMessage | ServerMessage) -> bytes:
+    """The message as one frame: new bytes that nobody changes, which a transport may keep as long as it likes. Raises
+    LocalProtocolError where it has no form on the wire: an integer over 64 bits, text that is not Unicode, a tensor
+    that is not contiguous, 4 GiB. Ranges are the sender's own care."""
+    try:
+        # Never slower than encoding behind the prefix into a kept buffer: resizing that costs more than this copy.
+        body = _encode(message)
+        return _PREFIX.pack(len(body)) + body
+    except (OverflowError, ValueError, BufferError, struct.error) as error:
+        raise LocalProtocolError(f"{type(message).__name__} does not fit the protocol: {error}") from None
 
 
 def decode_client_message(frame: memoryview) -> ClientMessage:

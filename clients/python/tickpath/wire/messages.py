@@ -7,11 +7,13 @@ Ranges are checked as a message is decoded, never as it is encoded: `TENSORS_MAX
 `gc=False`: a message holds no cycles, so the collector need never look at it.
 """
 
+from math import prod
 from typing import Annotated, Final
 
 import msgspec
 
 from tickpath.wire.codes import Code
+from tickpath.wire.dtypes import ITEM_BYTES
 
 PROTOCOL_VERSION: Final = 1
 
@@ -45,6 +47,25 @@ class TensorInfo(Message, frozen=True):
     shape: tuple[Natural, ...]
     batch_axis: Annotated[int, msgspec.Meta(ge=-1)] = -1
     optional: bool = False
+
+    def shape_at(self, rows: int) -> tuple[int, ...]:
+        """The tensor's shape in a request of `rows` rows."""
+        axis = self.batch_axis
+        if axis < 0:
+            return self.shape
+        return (*self.shape[:axis], self.shape[axis] * rows, *self.shape[axis + 1 :])
+
+    def bytes_at(self, rows: int) -> int:
+        """Bytes of the tensor in a request of `rows` rows. Raises KeyError at a dtype that ITEM_BYTES does not know."""
+        return prod(self.shape_at(rows)) * ITEM_BYTES[self.dtype]
+
+    def describe(self) -> str:
+        """For people: `float32[N,100,40]`, where N is the batch axis (`3N` where one row takes three places)."""
+        sizes = [str(size) for size in self.shape]
+        if self.batch_axis >= 0:
+            per_row = self.shape[self.batch_axis]
+            sizes[self.batch_axis] = "N" if per_row == 1 else f"{per_row}N"
+        return f"{self.dtype}[{','.join(sizes)}]"
 
 
 class ModelInfo(Message, frozen=True):

@@ -1,15 +1,22 @@
 """A comparison for people."""
 
+from typing import Final
+
 from rich import box
 from rich.table import Table
 
 from tickpath.loadtest.compare import Comparison, Difference
 from tickpath.loadtest.report.whole import keep_whole
 
+# On a machine that is too busy nearly every run has one: a few say what is wrong.
+PROBLEMS_MAX: Final = 5
+
 
 def comparison_parts(a: str, b: str, comparison: Comparison) -> list[object]:
     """Each percentile's ratios, what can be said of them, and why it can't be trusted where it can't."""
-    problems = [f"INVALID: {problem}" for problem in comparison.problems]
+    problems = [f"INVALID: {problem}" for problem in comparison.problems[:PROBLEMS_MAX]]
+    if more := len(comparison.problems[PROBLEMS_MAX:]):
+        problems.append(f"INVALID: {more:,} more like these")
     words = [difference.describe() for difference in comparison.differences]
     return [*problems, f"A is {a}", f"B is {b}", _table(comparison), *words]
 

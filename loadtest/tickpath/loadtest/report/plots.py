@@ -18,7 +18,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 
 from tickpath.loadtest.latency import P50, P99, rank_of
 from tickpath.loadtest.report.figures import Figures
-from tickpath.loadtest.report.text import microseconds
+from tickpath.loadtest.report.text import microseconds, subject
 from tickpath.loadtest.run import NANOSECONDS, OK, Run
 
 Draw = Callable[[Axes], None]
@@ -82,7 +82,8 @@ def write_png(path: Path, figures: Figures) -> None:
         axes = figure.subplots(3)
         for place, draw in zip(axes, (_spectrum([figures]), _over_time(figures.run), _stages(figures)), strict=True):
             draw(place)
-        figure.suptitle(f"{figures.run.model} at {figures.run.target}\n{figures.run.schedule}")
+        verdict = " INVALID" if figures.invalid else ""
+        figure.suptitle(f"{subject(figures)}\n{figures.run.schedule}{verdict}", color=RED if verdict else INK)
         figure.savefig(path, format="png", dpi=PNG_DPI, transparent=False)
 
 
