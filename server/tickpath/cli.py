@@ -287,15 +287,20 @@ def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) ->
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_zoo, help="Say what there is.")
 @click.argument("name")
 @click.argument("out", metavar="OUT.onnx", type=Path)
-def zoo(name: str, out: Path) -> None:
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def zoo(name: str, out: Path, force: bool) -> None:
     """Write a reference model: a real one's shape, untrained weights."""
     from tickpath.engines import zoo as models_zoo
 
     _check_zoo(name)
     try:
-        out.write_bytes(models_zoo.build(name).SerializeToString())
+        with out.open("wb" if force else "xb") as file:
+            file.write(models_zoo.build(name).SerializeToString())
+    except FileExistsError:
+        raise Failed(f"{out} is there already: give another name, or --force to write over it") from None
     except OSError as error:
         raise Failed(f"{out}: {error.strerror}") from None
+    click.echo(f"{out}: {models_zoo.describe(name)}")
 
 
 def _check_zoo(name: str) -> None:

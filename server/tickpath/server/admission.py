@@ -115,8 +115,12 @@ def _bad_bytes(infer: Infer, tensor: TensorInfo, rules: ModelRules, came: int) -
     return Refusal(
         Code.BAD_SHAPE,
         f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
-        f"{tensor.bytes_at(infer.rows)} bytes at {infer.rows} rows, {came} came",
+        f"{tensor.bytes_at(infer.rows)} bytes at {_count(infer.rows)}, {came} came",
     )
+
+
+def _count(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:
