@@ -128,8 +128,8 @@ tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
 tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
-Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 an address can't be listened
-on, 1 anything else.
+Exit code: 0 after SIGTERM or Ctrl-C once it listens, 2 the configuration is wrong, 3 a model is refused, 4 an address
+can't be listened on, 1 anything else.
 """
 
 
@@ -166,6 +166,11 @@ on, 1 anything else.
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, or all that FILE.toml names."""
+    import signal
+
+    # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     from tickpath.console.settings import serve_values
     from tickpath.server.config import ConfigError, make_config, read_config
 
