@@ -15,13 +15,15 @@ except ModuleNotFoundError:
 from tickpath.loadtest.command import loadtest
 
 ADDRESS = "127.0.0.1:7070"
+PORT = click.IntRange(0, 65535)
+AT = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, where the command had nothing to show for it."""
 
 
 class Failed(click.ClickException):
-    """Ends a command with one line. Besides these exit codes there is the 4 of `serve`: its address is in use."""
+    """Ends a command with one line."""
 
     exit_code = 1
 
@@ -36,6 +38,12 @@ class ModelRefused(Failed):
     """A model can't be served."""
 
     exit_code = 3
+
+
+class AddressRefused(Failed):
+    """An address can't be listened on."""
+
+    exit_code = 4
 
 
 @contextmanager
@@ -84,17 +92,29 @@ def tickpath(context: click.Context) -> None:
 def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
     from tickpath.console.settings import parse_shape
 
-    try:
+    with _bad_parameter():
         return dict(map(parse_shape, texts)) or None
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     from tickpath.console.settings import parse_buckets
 
-    try:
+    with _bad_parameter():
         return None if text is None else parse_buckets(text)
+
+
+def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    from tickpath.console.settings import parse_name
+
+    with _bad_parameter():
+        return None if text is None else parse_name(text)
+
+
+@contextmanager
+def _bad_parameter() -> Iterator[None]:
+    """A ValueError is what click then says of the option."""
+    try:
+        yield
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -108,25 +128,30 @@ tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
 tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
-Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 the address is in use, 1
-anything else.
+Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 an address can't be listened
+on, 1 anything else.
 """
 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
 @click.argument("model", metavar="[MODEL.onnx]", required=False)
-@click.option("--name", metavar="NAME", help="What clients call the model.  [default: the file's name]")
+@click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
 @click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
+@click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
 @click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
 @click.option(
-    "--observer-port", type=int, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
+    "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
-@click.option("--poll-us", type=int, metavar="µs", help="Stay awake so long after a request.  [default: 50]")
-@click.option("--cpu", type=int, metavar="N", help="Stay on core N.")
+@click.option(
+    "--poll-us",
+    type=click.IntRange(0, 1_000_000),
+    metavar="µs",
+    help="Stay awake so long after a request.  [default: 50]",
+)
+@click.option("--cpu", type=click.IntRange(0), metavar="N", help="Stay on core N.")
 @click.option(
     "--shape",
     "shapes",
@@ -145,24 +170,36 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     from tickpath.server.config import ConfigError, make_config, read_config
 
     with _ending(Misconfigured, ConfigError):
-        settings = make_config(serve_values(read_config(config) if config else {}, model, options))
+        settings = make_config(
+            serve_values(read_config(config) if config else {}, model, options), str(config or "configuration")
+        )
 
     from tickpath.engines import ModelRefusedError
     from tickpath.server import core
+    from tickpath.server.listeners import AddressError
+    from tickpath.server.observer_process import ObserverError
 
-    with _ending(ModelRefused, ModelRefusedError), _ending(Misconfigured, ConfigError):
+    with (
+        _ending(ModelRefused, ModelRefusedError),
+        _ending(Misconfigured, ConfigError),
+        _ending(AddressRefused, AddressError),
+        _ending(Failed, ObserverError),
+    ):
         return core.run(settings, json_lines=as_json)
 
 
-@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models unix:/run/tickpath.sock --json")
-@click.argument("address", default=ADDRESS)
+@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models --at unix:/run/tickpath.sock --json")
+@click.argument("positional", metavar="[ADDRESS]", required=False)
+@AT
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def models(address: str, as_json: bool) -> None:
-    """List what a server serves. ADDRESS is HOST:PORT or unix:PATH.  [default: 127.0.0.1:7070]"""
+def models(positional: str | None, address: str | None, as_json: bool) -> None:
+    """List what a server serves. ADDRESS may stand without --at."""
+    if positional and address:
+        raise click.UsageError(f"{positional} and --at {address}: choose one")
     from tickpath.client import Client, TickpathError
     from tickpath.console.tensors import plain_model
 
-    with _ending(Failed, TickpathError), Client(address) as client:
+    with _ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
         served = client.models()
     if as_json:
         _print_json([plain_model(model) for model in served])
@@ -186,17 +223,21 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @tickpath.command(epilog=CALL_EXAMPLES)
 @click.argument("name")
 @click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|NUMBER|random", help="One for each input.")
-@click.option("--at", "address", default=ADDRESS, show_default=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH.")
+@AT
 @click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows of random inputs.  [default: 1]")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
-def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
-    """Ask NAME for a prediction; show it, and where its time went."""
+def call(
+    *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool
+) -> None:
+    """Ask model NAME for a prediction.
+
+    Shows it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
 
-    with _ending(Failed, TickpathError, ConsoleError), Client(address) as client:
+    with _ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)
@@ -269,7 +310,7 @@ def _check_zoo(name: str) -> None:
 def _print(*what: object) -> None:
     from rich.console import Console
 
-    Console(highlight=False, markup=False).print(*what, sep="\n")
+    Console(highlight=False, markup=False).print(*what, sep="\n", crop=False)
 
 
 def _print_json(value: object) -> None:

@@ -100,11 +100,13 @@ def test_without_click_says_what_to_install() -> None:
         (("serve", "--prot", "1"), "--port"),
         (("sevre",), "serve"),
         (("serve",), "name an .onnx file"),
-        (("serve", "m.onnx", "--port", "99999"), "port"),
+        (("serve", "m.onnx", "--port", "99999"), "'--port': 99999 is not in the range"),
+        (("serve", "m.onnx", "--name", "a b"), "'--name': expected a name of letters"),
         (("serve", "m.onnx", "--buckets", "2,1"), "ascend"),
         (("serve", "m.onnx", "--shape", "x"), "x=N,120,3"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml: No such file"),
         (("call",), "NAME"),
+        (("models", "localhost:1", "--at", "localhost:2"), "choose one"),
         (("zoo", "resnet", "x.onnx"), "it has null, mlp"),
         (("demo", "--model", "resnet"), "it has null, mlp"),
     ],
@@ -144,8 +146,8 @@ def test_models(address: str, folder: Path) -> None:
     assert (mlp["name"], nan["name"]) == ("mlp", "nan-1")
     assert mlp["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 64], "batch_axis": 0, "optional": False}]
     assert mlp["buckets"] == [1, 2, 4, 8]
-    for where in (address, f"unix:{folder / 's'}"):
-        table = run("models", where).stdout
+    for where in ((address,), (f"unix:{folder / 's'}",), ("--at", address)):
+        table = run("models", *where).stdout
         assert "x float32[N,64]" in table
         assert "y float32[N,3]" in table
 
@@ -156,6 +158,13 @@ def test_call_prints_outputs_and_stages(address: str) -> None:
     assert "y float32[2, 3]" in done.stdout
     for line in ("network", "receive", "queue", "input", "compute", "output", "client total"):
         assert line in done.stdout
+    assert "One request, not warmed up" in done.stdout
+
+
+def test_many_calls_tell_the_tail(address: str) -> None:
+    done = run("call", "mlp", "--input", "x=random", "--count", "20", "--at", address)
+    for heading in ("p50", "p90", "p99", "p99.9", "max", "samples", "~ thin"):
+        assert heading in done.stdout
 
 
 def test_call_from_a_file_many_times_as_json(address: str, folder: Path) -> None:

@@ -60,6 +60,7 @@ def test_a_short_demo(floor: Path) -> None:
     assert added == pytest.approx(row(done.stdout.split("Stages")[1], "round trip")[-1], abs=0.11)
     assert round_trip[-1] == 400
     assert "x the C floor" in done.stdout
+    assert re.search(r"^One prediction: y = \[\[.+\]\]$", done.stdout, re.MULTILINE)
     for quantile in ("0.5", "0.99", "0.999"):
         assert re.search(rf'tickpath_request_latency_seconds{{.*quantile="{quantile}"', done.stdout)
     assert "The server has stopped cleanly." in done.stdout
@@ -84,6 +85,7 @@ def test_a_floor_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "make build/floor" in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -67,3 +67,5 @@ def test_sources() -> None:
     assert parse_sources(["x=a=b.npy", "y=random"]) == {"x": "a=b.npy", "y": "random"}
     with pytest.raises(ConsoleError, match="INPUT=random"):
         parse_sources(["x"])
+    with pytest.raises(ConsoleError, match="--input x is given twice, 1 and 2"):
+        parse_sources(["x=1", "x=2"])

@@ -89,7 +89,7 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
         ({"models": [MODEL, MODEL]}, ["two models are named 'btc'", "own name"]),
         ({"models": [MODEL, {"path": "x.onnx", "name": "btc"}]}, ["two models are named 'btc'"]),
         ({"models": [{"path": f"{n}.onnx"} for n in range(MODELS_MAX + 1)]}, [f"{MODELS_MAX + 1} models", "another"]),
-        ({"prot": 7070}, ["unknown field `prot`"]),
+        ({"prot": 7070}, ["unknown field `prot`", "there are models, host, port, uds"]),
         ({"port": 65536}, ["65535", "$.port"]),
         ({"port": -1}, ["$.port"]),
         ({"port": "7070"}, ["int", "$.port"]),
@@ -125,7 +125,7 @@ def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], say
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"name": "a b"}, ["regex", "name"]),
+        ({"name": "a b"}, ["letters, digits", "$.models[0].name"]),
         ({"name": ""}, ["name"]),
         ({"name": "a\n"}, ["name"]),
         ({"name": "x" * 65}, ["name"]),
@@ -147,7 +147,7 @@ def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], say
         ({"executor": "process"}, ["process", "executor"]),
         ({"non_finite": "flag"}, ["flag", "non_finite"]),
         ({"queue_max": 0}, ["queue_max"]),
-        ({"precision": "float16"}, ["unknown field `precision`"]),
+        ({"precision": "float16"}, ["unknown field `precision`", "there are path, name, version"]),
     ],
     ids=str,
 )
@@ -166,12 +166,26 @@ def test_every_rule_of_a_model_too(values: dict[str, Any], says: list[str]) -> N
         (b"[models]\npath = 'a.onnx'", "$.models"),
         (b"models = ['a.onnx']", "$.models[0]"),
         (b"[[models]]\npath = 3", "$.models[0].path"),
+        (b"[[models]]\npath = 'a.onnx'\nshapes.x = 'N,M'", "the shape of 'x': expected whole numbers"),
+        (b"prot = 7070\n[[models]]\npath = 'a.onnx'", "unknown field `prot`"),
     ],
 )
 def test_a_broken_file_is_one_line(content: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "tickpath.toml"
     path.write_bytes(content)
-    assert says in refused(lambda: make_config(read_config(path)))
+    line = refused(lambda: make_config(read_config(path), str(path)))
+    assert line.startswith(f"{path}: ")
+    assert says in line
+
+
+def test_a_shape_may_be_typed_as_on_the_command_line(tmp_path: Path) -> None:
+    typed = {"a": "N,100,40", "b": "3", "c": "", "d": ["N", 2]}
+    path = tmp_path / "tickpath.toml"
+    path.write_text(
+        "[[models]]\npath = 'a.onnx'\n[models.shapes]\n" + "".join(f"{k} = {v!r}\n" for k, v in typed.items())
+    )
+    (model,) = make_config(read_config(path)).models
+    assert model.shapes == {"a": ("N", 100, 40), "b": (3,), "c": (), "d": ("N", 2)}
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

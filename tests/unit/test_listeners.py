@@ -61,6 +61,8 @@ def test_a_host_that_is_not_ours_is_named(host: str) -> None:
     with pytest.raises(AddressError) as error:
         listen_tcp(host, 7070)
     assert f"{host}:7070" in refused(error)
+    assert "of this machine" in refused(error)
+    assert "--host" in refused(error)
 
 
 def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
@@ -91,13 +93,15 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(AddressError) as error:
         listen_unix(path)
     assert str(path) in refused(error)
+    assert "it is a file, not a socket" in refused(error)
     assert path.read_text() == "data"
-    with pytest.raises(AddressError):
+    with pytest.raises(AddressError, match="it is a folder, not a socket"):
         listen_unix(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["missing/s", "x" * 200])
-def test_a_path_that_cannot_be_is_named(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "remedy"), [("missing/s", "make its folder"), ("x" * 200, "another --uds")])
+def test_a_path_that_cannot_be_is_named(name: str, remedy: str, tmp_path: Path) -> None:
     with pytest.raises(AddressError) as error:
         listen_unix(tmp_path / name)
     assert str(tmp_path / name) in refused(error)
+    assert remedy in refused(error)

@@ -36,9 +36,11 @@ def test_what_was_typed_wins_over_the_file(tmp_path: Path) -> None:
     assert (model.path, model.name, model.buckets) == (str(tmp_path / "btc.onnx"), "btc", (1, 2))
 
 
-def test_a_model_stands_in_place_of_the_files() -> None:
-    config = make_config(serve_values({"models": [{"path": "a.onnx"}, {"path": "b.onnx"}]}, "c.onnx", NOTHING_TYPED))
-    assert [model.path for model in config.models] == ["c.onnx"]
+def test_models_are_typed_or_in_the_file() -> None:
+    with pytest.raises(ConfigError, match=r"c\.onnx.*choose one"):
+        serve_values({"models": [{"path": "a.onnx"}]}, "c.onnx", NOTHING_TYPED)
+    (model,) = make_config(serve_values({"port": 1}, "c.onnx", NOTHING_TYPED)).models
+    assert model.path == "c.onnx"
 
 
 def test_options_of_a_model_reach_it() -> None:
@@ -54,8 +56,9 @@ def test_no_observer() -> None:
 
 
 def test_an_option_of_one_model_does_not_fit_two() -> None:
-    with pytest.raises(ConfigError, match="several"):
-        serve_values({"models": [{"path": "a.onnx"}, {"path": "b.onnx"}]}, None, NOTHING_TYPED | {"name": "x"})
+    models: list[dict[str, str]] = [{"path": "a.onnx"}, {"path": "b.onnx"}]
+    with pytest.raises(ConfigError, match=r"--shape belongs to one model.*set shapes under"):
+        serve_values({"models": models}, None, NOTHING_TYPED | {"shapes": {"x": (1,)}})
 
 
 def test_no_model_at_all() -> None:

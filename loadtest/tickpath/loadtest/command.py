@@ -135,7 +135,9 @@ REQUEST_FLAGS: Final = 8
 @click.option("--samples", "samples_path", type=Path, metavar="FILE.npy", help="Write every request's row.")
 @click.pass_context
 def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
-    """Load a server, and see the tail. Latency counts from when each request was meant to leave."""
+    """Load a server and see the tail.
+
+    Latency counts from when each request was meant to leave."""
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)
         return 0
@@ -180,7 +182,7 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
     with _ending():
         left, right = target.at(a), replace(target.at(b), model=model_b or target.model)
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
-    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n")
+    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
     return INVALID if comparison.problems else 0
 
 
@@ -201,7 +203,7 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.report.referee import referee_table
 
-    Console(highlight=False, markup=False).print(referee_table(rulings))
+    Console(highlight=False, markup=False).print(referee_table(rulings), crop=False)
     return 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 

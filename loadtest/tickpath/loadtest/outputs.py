@@ -49,7 +49,8 @@ class Outputs:
         """Show and write it all; whether every run can be trusted. Raises LoadTestError."""
         all_figures = [figures(run) for run in runs]
         to_stdout = STDOUT in (path for _, path in self._asked())
-        Console(highlight=False, markup=False, stderr=to_stdout).print(*report_parts(all_figures), sep="\n")
+        console = Console(highlight=False, markup=False, stderr=to_stdout)
+        console.print(*report_parts(all_figures), sep="\n", crop=False)
         try:
             self._write(all_figures)
         except OSError as error:

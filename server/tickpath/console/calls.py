@@ -36,6 +36,8 @@ def parse_sources(texts: Iterable[str]) -> dict[str, str]:
         name, _, source = text.partition("=")
         if not (name and source):
             raise ConsoleError(f"--input is INPUT=FILE.npy, INPUT=NUMBER or INPUT=random, {text!r} came")
+        if name in sources:
+            raise ConsoleError(f"--input {name} is given twice, {sources[name]} and {source}: choose one")
         sources[name] = source
     return sources
 

@@ -1,23 +1,29 @@
 """From what was typed, and perhaps a file, to the values of a server configuration. Pure."""
 
-from tickpath.server.config import ConfigError
+import re
+
+from tickpath.server.config import NAME_PATTERN, NAME_WORDS, ConfigError, parse_sizes, parse_whole
 
 Values = dict[str, object]
 
 MODEL_OPTIONS = ("name", "shapes", "buckets", "executor", "non_finite")
+OPTIONS = {"shapes": "shape", "non_finite": "non-finite"}
+"""How they are typed, where a field has another name."""
 
 
 def serve_values(file: Values, model_path: str | None, options: Values) -> Values:
     """Plain values for `make_config`. An option that is None was not typed; what was typed wins over the file.
 
-    A model path stands in place of the file's models, and an option of a model needs that there is one model only.
-    Raises ConfigError."""
+    The models come from one of the two, and an option of a model needs that there is one model only. Raises
+    ConfigError."""
     typed = {name: value for name, value in options.items() if value is not None}
     if typed.pop("no_observer", False):
         if "observer_port" in typed:
             raise ConfigError("--observer-port and --no-observer: choose one")
         typed["observer_port"] = None
     of_model = {name: typed.pop(name) for name in MODEL_OPTIONS if name in typed}
+    if model_path is not None and "models" in file:
+        raise ConfigError(f"{model_path} and the configuration's [[models]]: choose one")
     models = [{"path": model_path}] if model_path is not None else file.get("models", [])
     if of_model and models:
         models = [{**_only(models, next(iter(of_model))), **of_model}]
@@ -27,7 +33,10 @@ def serve_values(file: Values, model_path: str | None, options: Values) -> Value
 def _only(models: object, option: str) -> Values:
     if isinstance(models, list) and len(models) == 1 and isinstance(models[0], dict):
         return models[0]
-    raise ConfigError(f"{option} belongs to one model and the configuration has several: set it under [[models]] there")
+    typed = OPTIONS.get(option, option)
+    raise ConfigError(
+        f"--{typed} belongs to one model and the configuration has several: set {option} under [[models]] there"
+    )
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
@@ -35,15 +44,16 @@ def parse_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     name, _, sizes = text.rpartition("=")
     if not (name and sizes):
         raise ValueError(f"expected INPUT=SIZES as in x=N,120,3, {text!r} came")
-    return name, tuple(size if size == "N" else _whole(size) for size in sizes.split(","))
+    return name, parse_sizes(sizes)
 
 
 def parse_buckets(text: str) -> tuple[int, ...]:
     """`1,2,8` -> (1, 2, 8). Raises ValueError."""
-    return tuple(_whole(size) for size in text.split(","))
+    return tuple(map(parse_whole, text.split(",")))
 
 
-def _whole(size: str) -> int:
-    if not (size.isascii() and size.isdigit() and int(size) > 0):
-        raise ValueError(f"expected whole numbers above 0 with commas between, {size!r} came")
-    return int(size)
+def parse_name(text: str) -> str:
+    """A model's name. Raises ValueError."""
+    if not re.match(NAME_PATTERN, text):
+        raise ValueError(f"expected a name {NAME_WORDS}, {text!r} came")
+    return text

@@ -1,6 +1,8 @@
 """Tables for people. Times are in microseconds."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Final
 
 import numpy as np
 from rich import box
@@ -10,8 +12,12 @@ from tickpath.console.calls import Answers
 from tickpath.console.tensors import describe
 from tickpath.loadtest.latency import Summary, summarise
 from tickpath.loadtest.report.text import microseconds
+from tickpath.loadtest.report.whole import keep_whole
 from tickpath.loadtest.stages import NANOSECONDS
 from tickpath.wire import ModelInfo
+
+# Eight of the usual ones in a line.
+BUCKETS_WIDTH: Final = 24
 
 
 def models_table(models: Iterable[ModelInfo]) -> Table:
@@ -23,9 +29,9 @@ def models_table(models: Iterable[ModelInfo]) -> Table:
             model.version,
             "\n".join(describe(tensor) for tensor in model.inputs),
             "\n".join(describe(tensor) for tensor in model.outputs),
-            " ".join(map(str, model.buckets)),
+            fill(" ".join(map(str, model.buckets)), BUCKETS_WIDTH),
         )
-    return table
+    return keep_whole(table)
 
 
 def latency_table(title: str, spans_ns: dict[str, NANOSECONDS]) -> Table:
@@ -36,7 +42,7 @@ def latency_table(title: str, spans_ns: dict[str, NANOSECONDS]) -> Table:
         table.add_row(name, *_percentiles(summary), f"{summary.count:,}")
     if any(summary.thin for summary in summaries.values()):
         table.caption = "~ thin: under 10,000 samples, so p99.9 rests on fewer than ten"
-    return table
+    return keep_whole(table)
 
 
 def stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
@@ -48,7 +54,7 @@ def stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str,
     added_ns = sum(float(values_ns.mean()) for values_ns in stages_ns.values())
     table.add_row("all stages added", "", "", microseconds(added_ns))
     table.add_row(total[0], *_stage(total[1]))
-    return table
+    return keep_whole(table)
 
 
 def answer_tables(answers: Answers) -> list[object]:
@@ -56,10 +62,11 @@ def answer_tables(answers: Answers) -> list[object]:
     parts: list[object] = []
     for name, array in answers.prediction.outputs.items():
         parts += [f"{name} {array.dtype.name}{list(array.shape)}", np.array2string(array, threshold=100), ""]
-    count = len(answers.total_ns)
-    title = f"Stages, µs, {count:,} requests" if count > 1 else "Stages, µs"
-    table = stage_table if count > 1 else _single_stage_table
-    return [*parts, table(title, answers.stages_ns, ("client total", answers.total_ns))]
+    total = ("client total", answers.total_ns)
+    if len(answers.total_ns) == 1:
+        return [*parts, "One request, not warmed up", _single_stage_table("Stages", answers.stages_ns, total)]
+    parts.append(latency_table("Latency of one request after another, µs", dict([total])))
+    return [*parts, stage_table("Stages, µs", answers.stages_ns, total)]
 
 
 def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
@@ -68,7 +75,7 @@ def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tu
         table.add_row(name, microseconds(float(values_ns[0])))
     table.add_section()
     table.add_row(total[0], microseconds(float(total[1][0])))
-    return table
+    return keep_whole(table)
 
 
 def _percentiles(summary: Summary) -> Sequence[str]:
@@ -85,7 +92,6 @@ def _stage(values_ns: NANOSECONDS) -> Sequence[str]:
 def _numbers(title: str, *columns: str) -> Table:
     table = _table("", *columns)
     table.title, table.title_justify = title, "left"
-    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     return table

@@ -4,7 +4,7 @@ import argparse
 import os
 import signal
 import sys
-from typing import Final, NoReturn
+from typing import Final
 
 # Behind whatever else wants the CPU: a scrape may wait, a reply may not.
 NICE: Final = 10
@@ -13,8 +13,9 @@ NICE: Final = 10
 def main() -> int:
     """Runs until the core ends, or SIGTERM or SIGINT comes. Returns 0, or one of `observer`'s exit statuses
     after a line on stderr."""
+    # Until it serves a signal just ends it: an exception out of a handler would print whatever import it came in.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, signal.SIG_DFL)
     arguments = _parser().parse_args()
     os.nice(NICE)
     if arguments.cpus:
@@ -35,10 +36,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
     return parser
-
-
-def _leave(*_: object) -> NoReturn:
-    sys.exit(0)
 
 
 if __name__ == "__main__":

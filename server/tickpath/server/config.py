@@ -16,9 +16,12 @@ Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}\Z"
+NAME_WORDS = "of letters, digits, _ . - and at most 64 of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-Place = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
+PLACE_PATTERN = r"^[^\0]+\Z"
+Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
+_WORDS = {NAME_PATTERN: NAME_WORDS, PLACE_PATTERN: "that is not empty and has no NUL in it"}
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
 Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 Shape = tuple[Positive | Literal["N"], ...]
@@ -119,25 +122,48 @@ def _check_model(model: ModelConfig) -> None:
         )
     if not re.match(NAME_PATTERN, model.served_name):
         raise ConfigError(
-            f"{model.path}: {model.served_name!r} can't be a model's name (letters, digits, _ . - and at most 64 of "
-            "them): give it a --name"
+            f"{model.path}: {model.served_name!r} can't be a model's name, which is {NAME_WORDS}: give it a --name, "
+            "or a name in the configuration"
         )
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
 
 
-def make_config(values: dict[str, object]) -> ServerConfig:
-    """A checked configuration from plain values. Raises ConfigError naming the field."""
+def make_config(values: dict[str, object], source: str = "configuration") -> ServerConfig:
+    """A checked configuration from plain values. Raises ConfigError naming the field, and `source`, where the values
+    are from."""
     try:
         return check(msgspec.convert(values, ServerConfig))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"configuration: {error}") from None
+        raise ConfigError(f"{source}: {_in_words(str(error))}") from None
+
+
+def _in_words(problem: str) -> str:
+    """What msgspec says, with its patterns told in words, and after an unknown field those that there are."""
+    for pattern, words in _WORDS.items():
+        problem = problem.replace(f"matching regex {pattern!r}", words)
+    if "unknown field" in problem:
+        kind = ModelConfig if "$.models" in problem else ServerConfig
+        problem = f"{problem}; there are {', '.join(kind.__struct_fields__)}"
+    return problem
+
+
+def parse_sizes(text: str) -> tuple[int | str, ...]:
+    """A shape as it is typed: `N,120,3` -> ("N", 120, 3), and nothing for a scalar. Raises ValueError."""
+    return tuple(size if size == "N" else parse_whole(size) for size in text.split(",")) if text else ()
+
+
+def parse_whole(text: str) -> int:
+    """A number above 0. Raises ValueError."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"expected whole numbers above 0 with commas between, {text!r} came")
+    return int(text)
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder, and
-    `false` stands for no port. Raises ConfigError."""
+    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder,
+    `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -149,6 +175,20 @@ def read_config(path: Path) -> dict[str, object]:
             values[port] = None
     models = values.get("models")
     for model in models if isinstance(models, list) else ():
-        if isinstance(model, dict) and isinstance(model.get("path"), str):
-            model["path"] = str(path.parent / model["path"])
+        if isinstance(model, dict):
+            _settle_model(model, path)
     return values
+
+
+def _settle_model(model: dict[str, object], file: Path) -> None:
+    if isinstance(path := model.get("path"), str):
+        model["path"] = str(file.parent / path)
+    if isinstance(shapes := model.get("shapes"), dict):
+        model["shapes"] = {name: _settle_shape(name, shape, file) for name, shape in shapes.items()}
+
+
+def _settle_shape(name: str, shape: object, file: Path) -> object:
+    try:
+        return parse_sizes(shape) if isinstance(shape, str) else shape
+    except ValueError as error:
+        raise ConfigError(f"{file}: the shape of {name!r}: {error}, or N for the batch axis") from None

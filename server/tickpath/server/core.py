@@ -1,7 +1,7 @@
 """The core process, from start to exit: listen, load, warm, serve, drain.
 
 Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address
-is taken.
+can't be listened on; the command has them.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ import uvloop
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
-from tickpath.server.listeners import BACKLOG, AddressError, address_of, listen_tcp, listen_unix
+from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix
 from tickpath.server.model import ServedModel, load_model
-from tickpath.server.observer_process import ObserverError, ObserverProcess
+from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
 from tickpath.server.service import Service
@@ -35,8 +35,6 @@ from tickpath.server.warmup import warm_network_path
 log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
-EXIT_FAULT: Final = 1
-EXIT_ADDRESS: Final = 4
 
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
 # some air.
@@ -46,21 +44,15 @@ GOODBYE_S: Final = 0.1
 
 
 def run(config: ServerConfig, json_lines: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError before anything is served.
+    """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError, AddressError, ObserverError or
+    ConfigError before anything is served.
 
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    try:
-        # The records outlive the loop: whatever it still runs as it ends may count in them.
-        with closing(RecordWriter()) as records:
-            return uvloop.run(_Core(config, json_lines, records).serve())
-    except AddressError as error:
-        log.error("%s", error)
-        return EXIT_ADDRESS
-    except ObserverError as error:
-        log.error("%s", error)
-        return EXIT_FAULT
+    # The records outlive the loop: whatever it still runs as it ends may count in them.
+    with closing(RecordWriter()) as records:
+        return uvloop.run(_Core(config, json_lines, records).serve())
 
 
 class _Core:
@@ -115,6 +107,9 @@ class _Core:
             path = Path(config.uds)
             listeners.append(stack.enter_context(listen_unix(path)))
             stack.callback(path.unlink, missing_ok=True)
+        if config.observer_port is not None:
+            # The observer listens itself, later; that it can't is known now.
+            listen_tcp(config.observer_host, config.observer_port, "observer_host", "--observer-port").close()
         return listeners
 
     def _start_observer(

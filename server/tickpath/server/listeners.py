@@ -1,9 +1,11 @@
 """Where clients connect: TCP and Unix sockets, opened before anything slow is done, so that a taken address fails at
 once."""
 
+import errno
 import socket
 import stat
 from pathlib import Path
+from typing import Final
 
 # Connections that may wait to be accepted while the loop computes: a whole desk reconnecting at the same moment.
 BACKLOG = 1024
@@ -19,21 +21,34 @@ KEEPALIVE = {
 }
 
 
+# What to do about it. {host} and {port}: where the two are set.
+_TCP_REMEDIES: Final = {
+    errno.EADDRINUSE: "stop what uses it, or give another {port}",
+    errno.EADDRNOTAVAIL: "give an address of this machine with {host}",
+    errno.EACCES: "this user may not have that port: give another {port}",
+}
+_UNIX_REMEDIES: Final = {
+    errno.EADDRINUSE: "stop what uses it, or give another --uds",
+    errno.ENOENT: "make its folder first",
+    errno.EACCES: "give a --uds where this user may write",
+}
+_NO_HOST: Final = "give {host} an address or a name of this machine"
+
+
 class AddressError(Exception):
     """The address can't be listened on. The text names it and says what to do."""
 
 
-def listen_tcp(host: str, port: int) -> socket.socket:
+def listen_tcp(host: str, port: int, host_from: str = "--host", port_from: str = "--port") -> socket.socket:
     """A listening socket on host:port (0: a free port). Restarts at once after a stop, never shares a port. Raises
-    AddressError."""
+    AddressError, which says what to do with the options named."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: no host name can be like this one
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise AddressError(
-            f"can't listen on {host}:{port}: {reason}. Stop what uses it, or give another --port"
-        ) from None
+        number = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
+        remedy = _TCP_REMEDIES.get(number, "give another {port}") if number else _NO_HOST
+        raise _address_error(f"{host}:{port}", error, remedy.format(host=host_from, port=port_from)) from None
     for option, value in KEEPALIVE.items():
         listener.setsockopt(socket.IPPROTO_TCP, option, value)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -52,10 +67,19 @@ def listen_unix(path: Path) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        reason = error.strerror or str(error)
-        raise AddressError(f"can't listen on {path}: {reason}. Stop what uses it, or give another --uds") from None
+        if path.exists() and not path.is_socket():
+            raise AddressError(
+                f"can't listen on {path}: it is a {'folder' if path.is_dir() else 'file'}, not a socket; give another "
+                "--uds"
+            ) from None
+        raise _address_error(str(path), error, _UNIX_REMEDIES.get(error.errno or 0, "give another --uds")) from None
     listener.setblocking(False)
     return listener
+
+
+def _address_error(address: str, error: Exception, remedy: str) -> AddressError:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    return AddressError(f"can't listen on {address}: {reason}; {remedy}")
 
 
 def _is_left_behind(path: Path) -> bool:

@@ -89,6 +89,25 @@ def test_a_signal_ends_it_cleanly_even_with_connections_open(observer: Observing
     assert (observer.process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_imports_ends_it_without_a_word(writer: RecordWriter, number: signal.Signals) -> None:
+    _, *arguments = command(writer.fd, "--port", "0")
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", *arguments],
+        pass_fds=(writer.fd,),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).endswith("numpy._utils\n"):
+            assert line
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (-number, "")
+    assert [line for line in err.splitlines() if not line.startswith("import time:")] == []
+
+
 CORE = """
 import subprocess, sys
 from tickpath.observe.records import RecordWriter

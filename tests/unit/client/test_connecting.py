@@ -55,6 +55,22 @@ def test_other_addresses_are_refused_with_the_forms_there_are(text: str | tuple[
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("7070", "127.0.0.1:7070"),
+        (":7070", "127.0.0.1:7070"),
+        ("/run/tickpath.sock", "unix:/run/tickpath.sock"),
+        ("./s", "unix:./s"),
+    ],
+)
+def test_what_was_probably_meant_is_told(text: str, meant: str) -> None:
+    with pytest.raises(AddressError, match=f"did you mean {meant}") as caught:
+        parse_address(text)
+    assert parse_address(meant)
+    assert "\n" not in str(caught.value)
+
+
 def _closed_port() -> tuple[str, int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()

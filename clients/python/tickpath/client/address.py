@@ -57,5 +57,13 @@ def _tcp(host: str, port: str, address: object) -> TcpAddress:
 
 def _unreadable(address: object) -> AddressError:
     return AddressError(
-        f"expected host:port, [IPv6]:port, (host, port) or unix:/path with a port of 1 to 65535, got {address!r}"
+        "expected host:port, [IPv6]:port, (host, port) or unix:/path with a port of 1 to 65535, "
+        f"got {address!r}{_hint(str(address))}"
     )
+
+
+def _hint(address: str) -> str:
+    port = address.removeprefix(":")
+    if port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
+        return f"; did you mean 127.0.0.1:{port}?"
+    return f"; did you mean {UNIX_PREFIX}{address}?" if "/" in address and "://" not in address else ""

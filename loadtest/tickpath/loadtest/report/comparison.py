@@ -6,6 +6,7 @@ from rich import box
 from rich.table import Table
 
 from tickpath.loadtest.compare import Comparison, Difference
+from tickpath.loadtest.report.whole import keep_whole
 
 # On a machine that is too busy nearly every run has one: a few say what is wrong.
 PROBLEMS_MAX: Final = 5
@@ -27,7 +28,7 @@ def _table(comparison: Comparison) -> Table:
     for difference in comparison.differences:
         table.add_row(*_cells(difference))
     table.caption = f"of {comparison.blocks} blocks of four runs, A B B A, and as many of A alone"
-    return table
+    return keep_whole(table)
 
 
 def _cells(difference: Difference) -> tuple[str, ...]:

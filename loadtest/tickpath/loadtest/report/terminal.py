@@ -1,4 +1,4 @@
-"""Runs for people, as rich draws them. 80 letters are wide enough up to seconds of latency."""
+"""Runs for people, as rich draws them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,6 +21,7 @@ from tickpath.loadtest.report.text import (
     outcome_line,
     subject,
 )
+from tickpath.loadtest.report.whole import keep_whole
 
 ROWS: Final = ("p50", "p90", "p99", "p99.9", "p99.99", "max", "mean", "samples")
 OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
@@ -63,7 +64,7 @@ def latency_table(figures: Figures) -> Table:
     if any("~" in cell for column in told for cell in column.values()):
         captions.append(THIN)
     table.caption = "\n".join(captions)
-    return table
+    return keep_whole(table)
 
 
 def stages_table(figures: Figures) -> Table:
@@ -75,7 +76,7 @@ def stages_table(figures: Figures) -> Table:
         table.add_row(name, microseconds(mean_ns), f"{mean_ns / total_ns:.1%}")
     table.add_section()
     table.add_row("latency", microseconds(total_ns), "")
-    return table
+    return keep_whole(table)
 
 
 def overview_table(all_figures: Sequence[Figures]) -> Table:
@@ -89,7 +90,7 @@ def overview_table(all_figures: Sequence[Figures]) -> Table:
             name.append(" INVALID", "bold red")
         table.add_row(name, *(told[column] for column in OVERVIEW), f"{figures.completed_hz:,.0f}", f"{failed:,}")
     table.caption = THIN
-    return table
+    return keep_whole(table)
 
 
 def _banners(figures: Figures, where: str = "") -> list[RenderableType]:
@@ -98,8 +99,6 @@ def _banners(figures: Figures, where: str = "") -> list[RenderableType]:
 
 def _numbers(first: str, *columns: str) -> Table:
     table = Table(first, *columns, box=box.SIMPLE_HEAD, caption_justify="left")
-    table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
-        column.no_wrap = True
     return table

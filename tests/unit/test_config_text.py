@@ -1,0 +1,41 @@
+"""docs/CONFIG.md names every key of the configuration with its default, and no others; the examples are taken."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tickpath.server.config import ModelConfig, ServerConfig, make_config, read_config
+
+ROOT: Final = Path(__file__).parents[2]
+TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
+ROW: Final = re.compile(r"^\| `(\w+)` +\| (.+?) +\| .+\|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("heading", "kind"), [("The server", ServerConfig), ("A model", ModelConfig)])
+def test_every_key_and_its_default(heading: str, kind: type[msgspec.Struct]) -> None:
+    section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
+    told = [(key, default_told(text)) for key, text in ROW.findall(section)]
+    assert told == [(field.encode_name, default_of(field)) for field in msgspec.structs.fields(kind)]
+
+
+def default_told(text: str) -> object:
+    words = {"must be given": msgspec.NODEFAULT, "none": None}
+    return words[text] if text in words else tomllib.loads(f"x = {text.strip('`')}")["x"]
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+@pytest.mark.parametrize("file", ["docs/CONFIG.md", "README.md"])
+def test_the_example_is_a_configuration(file: str, tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.+?)^```$", (ROOT / file).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "tickpath.toml"
+    path.write_text(example)
+    btc, eth = make_config(read_config(path)).models
+    assert btc.shapes == {"window": ("N", 100, 40)}
+    assert (btc.served_name, eth.served_name) == ("btc", "eth")
