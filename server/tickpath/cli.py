@@ -191,7 +191,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
 def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
-    """Ask model NAME for a prediction; show it, and how long it took."""
+    """Ask NAME for a prediction; show it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError

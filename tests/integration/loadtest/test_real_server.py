@@ -46,8 +46,8 @@ def test_a_server_that_stops_for_two_seconds_shows_it(server: RunningServer) -> 
             os.kill(server.ready.pid, signal.SIGSTOP)
             threading.Timer(FREEZE_S, os.kill, (server.ready.pid, signal.SIGCONT)).start()
 
-    # 16 connections of 128 requests each hold the 1,000 that gather.
-    run = measure(Load(Options(server.address, "mlp"), Constant(500, 10), connections=16, told=freeze))
+    # 40 connections of 32 requests each hold the 1,000 that gather.
+    run = measure(Load(Options(server.address, "mlp"), Constant(500, 10), connections=40, told=freeze))
     assert frozen.is_set()
     assert (run.ending, len(run.answered)) == ("complete", 5000)
     latency_ns = run.latency_ns()
