@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _leave(*_: object) -> NoReturn:
-    sys.exit(0)
+    """On the spot: an exception could break a library that is just being imported, which would then complain."""
+    os._exit(0)
 
 
 if __name__ == "__main__":

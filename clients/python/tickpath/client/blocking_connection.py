@@ -7,6 +7,7 @@ Theory of operation
   error, and not used again after that.
 """
 
+import os
 import socket
 from select import POLLIN, POLLOUT, poll
 from typing import Any, NoReturn, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import ConnectionLostError, ProtocolError, lost, timed_out
+from tickpath.client.errors import ConnectionLostError, lost, timed_out
 
 T = TypeVar("T")
 
@@ -26,10 +27,16 @@ class SocketConnection:
         connected.setblocking(False)
         self.conversation = conversation
         self.open = True
+        self._pid = os.getpid()
         self._socket = connected
         self._readable, self._either = poll(), poll()
         self._readable.register(connected, POLLIN)
         self._either.register(connected, POLLIN | POLLOUT)
+
+    @property
+    def ours(self) -> bool:
+        """False in a child that was forked since: parent and child would take each other's replies."""
+        return self._pid == os.getpid()
 
     def take_arrived(self) -> None:
         """Look at what has come without being waited for."""
@@ -79,7 +86,8 @@ class SocketConnection:
 
     def leave(self) -> None:
         """Say goodbye where that takes no waiting, and close."""
-        self._send_at_once(self.conversation.say_goodbye())
+        if self.ours:
+            self._send_at_once(self.conversation.say_goodbye())
         self.close()
 
     def close(self) -> None:
@@ -113,26 +121,25 @@ class SocketConnection:
                 rest = rest[self._send(rest) :]
 
     def _wait(self, poller: poll, deadline: Deadline) -> int:
-        ready = poller.poll(1e3 * deadline.left_s())
-        if not ready:
-            raise timed_out(self.conversation.address, deadline.timeout_s)
+        while not (ready := poller.poll(1e3 * deadline.left_s())):
+            if not deadline.left_s():
+                raise timed_out(self.conversation.address, deadline.timeout_s)
         return ready[0][1]
 
     def _receive(self) -> None:
         conversation = self.conversation
         try:
             byte_count = self._socket.recv_into(conversation.get_buffer())
+            if byte_count == 0:
+                self._lose("the server closed it")
+            conversation.received(byte_count)
+            while conversation.next_answered() is not None:
+                pass
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(error.strerror)
-        if byte_count == 0:
-            self._lose("the server closed it")
-        conversation.received(byte_count)
-        try:
-            while conversation.next_answered() is not None:
-                pass
-        except (ProtocolError, ConnectionLostError):
+        except BaseException:  # also Ctrl-C: bytes may be gone that were not looked at
             self.close()
             raise
 
