@@ -10,7 +10,7 @@ help:  ## this list
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c

@@ -5,7 +5,7 @@
  *
  * ADDRESS is a TCP port on 127.0.0.1 or the path of a Unix socket (it starts with '/').
  * A frame is what it is everywhere in tickpath: a 4-byte little-endian length and that many bytes.
- * `serve` answers every frame with a frame of REPLY_BYTES (prefix included) to one client at a time; with --touch it also writes
+ * `serve` answers every frame with a frame of REPLY_BYTES (prefix included), in order, to one client at a time; with --touch it also writes
  * one byte in each of PAGES pages per request, the control for "how much of a tail is only this machine's memory".
  * `ping` sends the preamble once and reads one frame, then sends the request COUNT + WARMUP times, one at a time,
  * and writes the COUNT round trips to SAMPLES_OUT as native uint64 nanoseconds.
@@ -53,37 +53,47 @@ static void wait_until(uint64_t intended) {
     }
 }
 
-static void send_all(int fd, const uint8_t *bytes, size_t n) {
+/* Returns 0 when the peer has gone. */
+static int send_all(int fd, const uint8_t *bytes, size_t n) {
     while (n > 0) {
         ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return 0;
         if (sent < 0) fail("send");
         bytes += sent;
         n -= (size_t)sent;
     }
+    return 1;
 }
 
-/* Returns 0 when the peer has closed before the first byte, 1 when a whole frame came. One recv takes prefix and body together
- * when they come together, as they do for small frames. */
-static int recv_frame(int fd, uint8_t *buffer) {
-    size_t have = 0, want = 4;
-    while (have < want) {
-        ssize_t got = recv(fd, buffer + have, FRAME_BYTES_MAX - have, spin ? MSG_DONTWAIT : 0);
-        if (got == 0 && have == 0) return 0;
-        if (got == 0) exit(1);
+/* What has come of a connection: `have` bytes, of which the first `used` are a frame that was dealt with. */
+struct inbox {
+    uint8_t *bytes;
+    size_t have, used;
+};
+
+/* Returns 0 when the peer has gone, 1 when a whole frame came. One recv takes prefix and body together
+ * when they come together, as they do for small frames; what has come of the next frames stays for the next call. */
+static int recv_frame(int fd, struct inbox *inbox) {
+    inbox->have -= inbox->used;
+    memmove(inbox->bytes, inbox->bytes + inbox->used, inbox->have);
+    inbox->used = 0;
+    for (;;) {
+        if (inbox->have >= 4) {
+            uint32_t length;
+            memcpy(&length, inbox->bytes, 4);
+            inbox->used = 4 + (size_t)length;
+            if (inbox->used > FRAME_BYTES_MAX) exit(1);
+            if (inbox->have >= inbox->used) return 1;
+        }
+        ssize_t got = recv(fd, inbox->bytes + inbox->have, FRAME_BYTES_MAX - inbox->have, spin ? MSG_DONTWAIT : 0);
+        if (got == 0) return 0;
         if (got < 0) {
             if (errno == EAGAIN || errno == EINTR) continue;
-            if (errno == ECONNRESET && have == 0) return 0;
+            if (errno == ECONNRESET) return 0;
             fail("recv");
         }
-        have += (size_t)got;
-        if (have >= 4) {
-            uint32_t length;
-            memcpy(&length, buffer, 4);
-            want = 4 + (size_t)length;
-            if (want > FRAME_BYTES_MAX) exit(1);
-        }
+        inbox->have += (size_t)got;
     }
-    return 1;
 }
 
 static int open_socket(const char *address, struct sockaddr_storage *where, socklen_t *size) {
@@ -124,7 +134,7 @@ static void serve(const char *address, size_t reply_bytes, size_t pages) {
         printf("%s\n", address);
     }
     fflush(stdout);
-    uint8_t *buffer = malloc(FRAME_BYTES_MAX), *reply = calloc(1, reply_bytes);
+    uint8_t *bytes = malloc(FRAME_BYTES_MAX), *reply = calloc(1, reply_bytes);
     uint8_t *touched = pages ? malloc(pages * PAGE_BYTES) : NULL;
     uint32_t body_bytes = (uint32_t)(reply_bytes - 4);
     memcpy(reply, &body_bytes, 4);
@@ -132,9 +142,10 @@ static void serve(const char *address, size_t reply_bytes, size_t pages) {
         int fd = accept(listener, NULL, NULL);
         if (fd < 0) fail("accept");
         no_delay(fd, &where);
-        while (recv_frame(fd, buffer)) {
+        struct inbox inbox = {bytes, 0, 0};
+        while (recv_frame(fd, &inbox)) {
             for (size_t page = 0; page < pages; page++) touched[page * PAGE_BYTES] += 1;
-            send_all(fd, reply, reply_bytes);
+            if (!send_all(fd, reply, reply_bytes)) break;
         }
         close(fd);
     }
@@ -157,19 +168,18 @@ static void ping(const char *address, const char *samples_path, size_t count, si
     if (connect(fd, (struct sockaddr *)&where, size) < 0) fail("connect");
     no_delay(fd, &where);
     size_t request_bytes, preamble_bytes;
-    uint8_t *request = read_frame_file(request_path, &request_bytes), *buffer = malloc(FRAME_BYTES_MAX);
+    uint8_t *request = read_frame_file(request_path, &request_bytes);
+    struct inbox inbox = {malloc(FRAME_BYTES_MAX), 0, 0};
     uint64_t *samples = calloc(count, sizeof *samples);
     if (preamble_path) {
         uint8_t *preamble = read_frame_file(preamble_path, &preamble_bytes);
-        send_all(fd, preamble, preamble_bytes);
-        if (!recv_frame(fd, buffer)) exit(1);
+        if (!send_all(fd, preamble, preamble_bytes) || !recv_frame(fd, &inbox)) exit(1);
     }
     uint64_t first = now_ns();
     for (size_t i = 0; i < count + warmup; i++) {
         if (rate_hz > 0) wait_until(first + (uint64_t)((double)i * 1e9 / rate_hz));
         uint64_t start = now_ns();
-        send_all(fd, request, request_bytes);
-        if (!recv_frame(fd, buffer)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
+        if (!send_all(fd, request, request_bytes) || !recv_frame(fd, &inbox)) { fprintf(stderr, "the server closed after %zu round trips\n", i); exit(1); }
         if (i >= warmup) samples[i - warmup] = now_ns() - start;
     }
     FILE *out = fopen(samples_path, "wb");

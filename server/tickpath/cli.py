@@ -14,6 +14,8 @@ except ModuleNotFoundError:
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
 
+from tickpath.loadtest.command import loadtest
+
 ADDRESS = "127.0.0.1:7070"
 
 INTERRUPTED = 130
@@ -217,7 +219,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
 def call(*, name: str, inputs: tuple[str, ...], address: str, rows: int | None, count: int, as_json: bool) -> None:
-    """Ask model NAME for a prediction; show it, and where its time went."""
+    """Ask NAME for a prediction; show it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
@@ -249,11 +251,15 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
     from tickpath.client import TickpathError
     from tickpath.console import demo as demonstration
     from tickpath.console.errors import ConsoleError
+    from tickpath.loadtest.errors import LoadTestError
 
     _check_zoo(model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _ending(Failed, TickpathError, ConsoleError):
+    with _ending(Failed, TickpathError, ConsoleError, LoadTestError):
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
+
+
+tickpath.add_command(loadtest)
 
 
 def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

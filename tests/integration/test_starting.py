@@ -134,9 +134,12 @@ def test_it_starts_again_at_once_where_clients_were_connected(null: str, tmp_pat
         with serve(tmp_path, [{"path": null}], port=port) as server:
             peers = [server.peer() for _ in range(5)]
             port = int(server.address.rpartition(":")[2])
-            assert server.stop() == 0
+            server.process.send_signal(signal.SIGTERM)
             for peer in peers:
+                while peer.receive() is not None:
+                    pass
                 peer.close()
+            assert server.process.wait(30) == 0
 
 
 def test_what_a_killed_server_left_is_taken_over_and_a_stopped_one_leaves_nothing(null: str, tmp_path: Path) -> None:

@@ -181,10 +181,9 @@ def test_a_client_that_never_reads_holds_nobody_longer_than_drain_s(
         assert code == 503
         with serve(next_folder, wide_model, port=port, uds=str(uds)) as successor:
             assert server.process.wait(30) == 0
-            opened.enter_context(successor.peer())
-            connection = opened.enter_context(socket.socket(socket.AF_UNIX))
-            connection.connect(str(uds))
-            Peer(connection).greet()
+            with successor.peer(), socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(uds))
+                Peer(connection).greet()
         assert 0 < sum(answers(to_the_end(stuck)).values()) < 100
     assert "Traceback" not in server.log.read_text()
 

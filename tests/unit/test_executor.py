@@ -77,6 +77,7 @@ async def threaded(lane: Lane, queue_max: int = 64) -> AsyncIterator[ThreadExecu
         yield executor
     finally:
         executor.close()
+        executor.join()
 
 
 class Gate:
@@ -250,6 +251,7 @@ def test_close_refuses_what_waits_and_awaits_what_runs() -> None:
         assert all(outcome.code is Code.NOT_READY for _, outcome in waiter.outcomes[:2] if isinstance(outcome, Refusal))
         assert gate.values == [1]
         executor.close()  # twice does no harm
+        executor.join()
         assert not [thread for thread in threading.enumerate() if thread.name == "tickpath-test"]
 
     uvloop.run(main())

@@ -50,6 +50,7 @@ class Run:
     connect_ns: NANOSECONDS  # int64[connections]: from connect() to Welcome
     ending: Ending
     reason: str  # why it did not complete; empty where it did
+    unasked: int = 0  # answers to nothing that was in flight: a fault of the target
 
     @property
     def answered(self) -> npt.NDArray[np.void]:

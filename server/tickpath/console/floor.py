@@ -1,4 +1,4 @@
-"""The C floor: a blocking ping-pong over loopback, of the same byte counts at the same rate, by the program in
+"""The C floor: a ping-pong over loopback, of the same byte counts at the same rate, by the program in
 bench/floor.c."""
 
 import subprocess
@@ -32,6 +32,7 @@ def measure(binary: Path, model: ModelInfo, rate_hz: float, folder: Path) -> NAN
     request.write_bytes(request_frame(model))
     with _floor_server(binary, len(reply_frame(model))) as port:
         ping = [str(binary), "ping", port, str(samples), str(count), str(warmup), str(request), "--rate", str(rate_hz)]
+        ping.append("--spin")  # as our sender does
         _run(ping, PATIENCE_S + (count + warmup) / rate_hz)
     return np.fromfile(samples, np.uint64).astype(np.int64)
 

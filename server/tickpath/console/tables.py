@@ -9,6 +9,7 @@ from rich.table import Table
 from tickpath.console.calls import Answers
 from tickpath.console.tensors import describe
 from tickpath.loadtest.latency import Summary, summarise
+from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.stages import NANOSECONDS
 from tickpath.wire import ModelInfo
 
@@ -68,11 +69,6 @@ def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tu
     table.add_section()
     table.add_row(total[0], microseconds(float(total[1][0])))
     return table
-
-
-def microseconds(span_ns: float) -> str:
-    """A tenth of a microsecond is told where it matters: below ten milliseconds."""
-    return f"{span_ns / 1000:,.1f}" if span_ns < 10_000_000 else f"{span_ns / 1000:,.0f}"
 
 
 def _percentiles(summary: Summary) -> Sequence[str]:

@@ -84,17 +84,21 @@ class Observer:
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
 
     def _live(self) -> Response:
+        return self._dead() or say(HTTPStatus.OK, "alive")
+
+    def _dead(self) -> Response | None:
+        """Why nothing can be expected of the core."""
         if not self._core.alive():
             return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core, process {self._core.pid}, has ended")
         silent_ns = self._tally.silent_ns(time.monotonic_ns())
         if silent_ns > SILENT_NS_MAX:
             return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core's loop has stood still for {silent_ns / 1e9:.0f} s")
-        return say(HTTPStatus.OK, "alive")
+        return None
 
     def _ready(self) -> Response:
         state = self._tally.state
-        if state is State.READY and self._core.alive():
-            return say(HTTPStatus.OK, "ready")
+        if state is State.READY:
+            return self._dead() or say(HTTPStatus.OK, "ready")
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 

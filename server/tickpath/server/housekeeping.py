@@ -38,6 +38,8 @@ class Housekeeping:
         gc.collect()
         gc.freeze()
         gc.disable()
+        # From here on, silence means that the loop stands still.
+        self._records.set_cell(GlobalCell.HEARTBEAT_NS, monotonic_ns())
         self._schedule()
 
     def stop(self) -> None:

@@ -1,0 +1,5 @@
+"""What a load test can't do."""
+
+
+class LoadTestError(Exception):
+    """What was asked for can't be measured. The text is one line: what was expected, what came, what to do."""

@@ -1,0 +1,174 @@
+"""From the flags of the command line to the loads they mean. Pure, apart from reading a file of arrivals."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from tickpath.loadtest.arrivals import Unit, read_arrivals
+from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.runner import ClosedLoop, Load
+from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Ramp, Replay, Schedule
+from tickpath.loadtest.target import UNBOUNDED, Options
+
+# A range of more steps than this was mistyped: at ten seconds each it takes over an hour and a half.
+STEPS_MAX: Final = 1000
+
+# Which way of loading a flag belongs to.
+ONLY_WITH: Final = dict.fromkeys(("distribution", "ramp_to", "burst"), "rate") | dict.fromkeys(
+    ("column", "unit", "speed", "skip", "pause_max"), "replay"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFlags:
+    """What to ask, and over what; each flag as it was given."""
+
+    host: str
+    port: int
+    uds: str | None
+    target: str
+    model: str | None
+    inputs: Path | None
+    seed: int
+    request_bytes: int
+    connections: int | None = None
+    in_flight: int | None = None
+    warmup: int = 200
+    drain: float = 5.0
+    cpu: int | None = None
+
+    @property
+    def options(self) -> Options:
+        """What a target is made of."""
+        inputs = None if self.inputs is None else str(self.inputs)
+        return Options(self.address, self.model, inputs, self.seed, self.request_bytes)
+
+    @property
+    def address(self) -> str:
+        """As `parse_address` reads it."""
+        if self.uds is not None:
+            return f"unix:{self.uds}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def load(self, loop: Schedule | ClosedLoop) -> Load:
+        """A closed loop has a connection for each request in flight, unless it is told otherwise."""
+        default = loop.concurrency if isinstance(loop, ClosedLoop) else 1
+        connections = self.connections or default
+        if isinstance(loop, ClosedLoop) and connections > loop.concurrency:
+            raise LoadTestError(f"{connections:,} connections are more than the {loop.concurrency:,} in flight")
+        return Load(
+            options=self.options,
+            loop=loop,
+            target=self.target,
+            connections=connections,
+            in_flight_max=self.in_flight or UNBOUNDED,
+            warmup=self.warmup,
+            drain_s=self.drain,
+            cpu=self.cpu,
+        )
+
+    def at(self, text: str) -> "TargetFlags":
+        """The same for another target, `[KIND@]HOST:PORT` or `[KIND@]unix:PATH`, such as echo@127.0.0.1:7000."""
+        kind, _, address = text.rpartition("@")
+        if address.startswith("unix:"):
+            return replace(self, target=kind or "tickpath", uds=address.removeprefix("unix:"))
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise LoadTestError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
+        return replace(self, target=kind or "tickpath", uds=None, host=host.strip("[]"), port=int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFlags:
+    """When to ask; each flag as it was given."""
+
+    rate: str | None = None
+    concurrency: str | None = None
+    replay: Path | None = None
+    duration: float | None = None
+    distribution: Literal["constant", "poisson"] = "constant"
+    ramp_to: float | None = None
+    burst: str | None = None
+    column: str | None = None
+    unit: Unit | None = None
+    speed: float = 1.0
+    skip: int = 0
+    pause_max: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Long enough that a p99 at 1,000/s is no thin one."""
+        return self.duration or 10.0
+
+    def loops(self, seed: int) -> list[Schedule | ClosedLoop]:
+        """One for each run, at least one. Raises LoadTestError."""
+        given = [name for name in ("rate", "concurrency", "replay") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise LoadTestError("say how to load, in one way: --rate R, --concurrency N or --replay FILE")
+        self._check_unused(given[0])
+        if self.replay is not None:
+            return [self._replayed(self.replay)]
+        if self.concurrency is not None:
+            steps = parse_range(self.concurrency)
+            if any(step != int(step) for step in steps):
+                raise LoadTestError(f"--concurrency counts requests in whole numbers, {self.concurrency!r} came")
+            return [ClosedLoop(int(step), self.seconds) for step in steps]
+        return [self.at_rate(rate_hz, seed) for rate_hz in parse_range(self.rate or "")]
+
+    def at_rate(self, rate_hz: float, seed: int) -> Schedule:
+        """The schedule of this shape at this rate."""
+        if self.ramp_to is not None:
+            return Ramp(rate_hz, self.ramp_to, self.seconds)
+        if self.burst is not None:
+            on_s, off_s = _milliseconds(self.burst)
+            return Bursts(rate_hz, on_s, off_s, self.seconds)
+        if self.distribution == "poisson":
+            return Poisson(rate_hz, self.seconds, seed)
+        return Constant(rate_hz, self.seconds)
+
+    def _check_unused(self, given: str) -> None:
+        """A flag that changes nothing was meant to change something."""
+        default = LoopFlags()
+        changed = [name for name in ONLY_WITH if getattr(self, name) != getattr(default, name)]
+        for name in changed:
+            if ONLY_WITH[name] != given:
+                raise LoadTestError(f"{_flag(name)} has no meaning with --{given}: leave it out")
+        if given == "rate" and len(changed) > 1:
+            raise LoadTestError(f"{' and '.join(map(_flag, changed))}: a schedule has one shape, leave the others out")
+
+    def _replayed(self, path: Path) -> Replay:
+        arrivals_ns = read_arrivals(path, self.column, self.unit)
+        return Replay(arrivals_ns, path.name, self.speed, self.skip, self.pause_max, self.duration)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def parse_range(text: str) -> list[float]:
+    """`R`, or `START:END[:STEP]` with its end included and a step of 1 unless told, as perf_analyzer has it."""
+    try:
+        start, end, step = map(float, _three(text.split(":")))
+    except ValueError:
+        raise LoadTestError(f"a number, or START:END:STEP, was expected, {text!r} came") from None
+    if not 0 < start <= end < float("inf") or not step > 0:
+        raise LoadTestError(f"START:END:STEP ascends, from above zero in steps above zero, {text!r} came")
+    # A step that is a fraction may miss the end by a rounding.
+    count = int((end - start) / step + 1e-9) + 1
+    if count > STEPS_MAX:
+        raise LoadTestError(f"{text!r} has {count:,} steps, {STEPS_MAX:,} are the most: a larger STEP")
+    return [start + index * step for index in range(count)]
+
+
+def _three(parts: list[str]) -> list[str]:
+    if len(parts) > 3:
+        raise ValueError
+    return [parts[0], parts[-1] if len(parts) == 1 else parts[1], parts[2] if len(parts) == 3 else "1"]
+
+
+def _milliseconds(burst: str) -> tuple[float, float]:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", burst)
+    if found is None:
+        raise LoadTestError(f"--burst takes ON:OFF in milliseconds, such as 10:90, {burst!r} came")
+    return float(found[1]) / 1e3, float(found[2]) / 1e3

@@ -1,0 +1,127 @@
+"""One connection of the sender: a socket that never blocks, and the dialogue on it."""
+
+import socket
+import time
+from collections.abc import Sequence
+
+from tickpath.client import ConnectError, TickpathError
+from tickpath.client.address import Address
+from tickpath.client.blocking_connection import open_socket
+from tickpath.client.deadline import Deadline
+from tickpath.client.errors import lost, timed_out, unreachable
+from tickpath.loadtest.target import Answer, Dialogue
+
+# From connect() to the end of the greeting. A server that is alive takes a millisecond, a busy one not seconds.
+CONNECT_S = 10.0
+
+
+class Link:
+    """A connection that is ready for requests. `waiting` are the indices of those that were sent and not answered."""
+
+    __slots__ = ("_dialogue", "_rest", "_socket", "connect_ns", "in_flight_max", "number", "request", "waiting")
+
+    def __init__(self, number: int, connected: socket.socket, dialogue: Dialogue, in_flight_max: int) -> None:
+        connected.setblocking(False)
+        self.number = number
+        self.in_flight_max = min(dialogue.in_flight_max, in_flight_max)
+        self.waiting: set[int] = set()
+        self.connect_ns = 0
+        self.request = dialogue.request
+        self._socket = connected
+        self._dialogue = dialogue
+        self._rest = bytearray()
+
+    @property
+    def ended(self) -> str:
+        """Why nothing more can be said here; empty while it can."""
+        return self._dialogue.ended
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, frame: bytes | bytearray) -> bool:
+        """Whether all of it has left; what has not is kept for `flush`."""
+        if self._rest:
+            self._rest += frame
+            return False
+        sent = self._send(frame)
+        if sent < len(frame):
+            self._rest += memoryview(frame)[sent:]
+        return not self._rest
+
+    def flush(self) -> bool:
+        """Whether all has left now."""
+        del self._rest[: self._send(self._rest)]
+        return not self._rest
+
+    def receive(self) -> int:
+        """How many bytes have come."""
+        try:
+            byte_count = self._socket.recv_into(self._dialogue.get_buffer())
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._end(error)
+            return 0
+        if byte_count == 0:
+            self._dialogue.ended = self._dialogue.ended or "the server closed the connection"
+        return byte_count
+
+    def answers(self, byte_count: int) -> Sequence[Answer]:
+        """What the bytes say that have come."""
+        return self._dialogue.received(byte_count)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _send(self, frame: bytes | bytearray) -> int:
+        try:
+            return self._socket.send(frame)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._end(error)
+            return len(frame)  # it has gone the way of the connection
+
+    def _end(self, error: OSError) -> None:
+        self._dialogue.ended = self._dialogue.ended or f"the connection broke: {error.strerror}"
+
+
+def open_link(number: int, address: Address, dialogue: Dialogue, in_flight_max: int) -> Link:
+    """Connect and greet. Raises TickpathError, and what the target says is wrong with the request."""
+    deadline = Deadline.after(CONNECT_S)
+    start_ns = time.monotonic_ns()
+    try:
+        connected = open_socket(address, deadline)
+    except OSError as error:
+        raise unreachable(address, error.strerror or error) from None
+    try:
+        connect_ns = _greet(connected, address, dialogue) - start_ns
+    except BaseException:
+        connected.close()
+        raise
+    link = Link(number, connected, dialogue, in_flight_max)
+    link.connect_ns = connect_ns
+    return link
+
+
+def _greet(connected: socket.socket, address: Address, dialogue: Dialogue) -> int:
+    """The time when the answer was there, before it was read: making requests of it is no part of connecting."""
+    came_ns = time.monotonic_ns()
+    try:
+        connected.sendall(dialogue.greeting())
+        while not dialogue.ready:
+            byte_count = connected.recv_into(dialogue.get_buffer())
+            came_ns = time.monotonic_ns()
+            dialogue.received(byte_count)
+            if byte_count == 0 or dialogue.ended:
+                raise _refused(address, dialogue.ended or "it closed the connection before it answered the greeting")
+    except TimeoutError:
+        raise timed_out(address, CONNECT_S) from None
+    except OSError as error:
+        raise lost(address, error.strerror) from None
+    return came_ns
+
+
+def _refused(address: Address, reason: str) -> TickpathError:
+    return ConnectError(f"{address} opens no session: {reason}")

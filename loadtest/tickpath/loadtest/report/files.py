@@ -1,0 +1,143 @@
+"""Runs for programs: JSON, CSV and HDR percentile files. docs/LOADTEST.md says what each field means."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from tickpath.loadtest.latency import Summary
+from tickpath.loadtest.report.figures import LATENESS, ROUND_TRIP, Figures
+from tickpath.loadtest.report.text import spans_ns
+
+JSON_SCHEMA: Final = "tickpath-loadtest-1"
+
+# perf_analyzer's own first, by its names, so that what reads its files reads these.
+CSV_COLUMNS: Final = (
+    "Concurrency",
+    "Inferences/Second",
+    "Client Send",
+    "Network+Server Send/Recv",
+    "Server Queue",
+    "Server Compute Input",
+    "Server Compute Infer",
+    "Server Compute Output",
+    "Client Recv",
+    "p50 latency",
+    "p90 latency",
+    "p95 latency",
+    "p99 latency",
+    "p99.9 latency",
+    "p99.99 latency",
+    "max latency",
+    "count",
+    "late sends",
+    "skipped",
+    "errors",
+    "unanswered",
+    "verdict",
+    "schedule",
+)
+CSV_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
+
+# Three digits of every value are kept, whatever its size: what HDR histograms are usually asked for.
+HGRM_DIGITS: Final = 3
+
+
+def json_bytes(all_figures: Sequence[Figures]) -> bytes:
+    """One object, indented."""
+    document = {"schema": JSON_SCHEMA, "runs": [_plain(figures) for figures in all_figures]}
+    return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
+
+
+def _plain(figures: Figures) -> dict[str, Any]:
+    run = figures.run
+    return {
+        "target": run.target,
+        "model": run.model,
+        "schedule": run.schedule,
+        "open_loop": run.open_loop,
+        "connections": run.connections,
+        "ending": run.ending,
+        "ending_reason": run.reason,
+        "valid": not figures.invalid,
+        "invalid_reasons": figures.invalid,
+        "requests": {"meant": len(run.rows), "sent": figures.sent, "answered": figures.answered} | figures.unmeasured,
+        "errors": figures.errors,
+        "unasked": run.unasked,
+        "late_sends": figures.late,
+        "span_s": figures.span_s,
+        "completed_hz": figures.completed_hz,
+        "in_flight_max": figures.in_flight_max,
+        "latency": _plain_summary(figures.latency),
+        "uncorrected": _plain_summary(figures.uncorrected),
+        "send_lateness": _plain_summary(figures.lateness),
+        "connect": _plain_summary(figures.connect),
+        "stage_means_ns": figures.stage_means_ns,
+    }
+
+
+def _plain_summary(summary: Summary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    plain: dict[str, Any] = msgspec.to_builtins(summary)
+    return plain | {"p999_thin": summary.thin}
+
+
+def csv_text(all_figures: Sequence[Figures]) -> str:
+    """A header, and a line for each run. Times are in microseconds, empty where nothing was answered."""
+    with io.StringIO(newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(CSV_COLUMNS)
+        writer.writerows(map(_csv_row, all_figures))
+        return file.getvalue()
+
+
+def _csv_row(figures: Figures) -> list[object]:
+    spans = spans_ns(figures.latency) if figures.latency else {}
+    unmeasured = figures.unmeasured
+    return [
+        figures.in_flight_max,
+        f"{figures.completed_hz:.1f}",
+        *_csv_stages(figures.stage_means_ns),
+        *(_csv_span(spans.get(name)) for name in CSV_PERCENTILES),
+        figures.answered,
+        figures.late,
+        unmeasured["skipped"],
+        figures.failed,
+        sum(unmeasured.values()) - unmeasured["skipped"],
+        "INVALID" if figures.invalid else "valid",
+        figures.run.schedule,
+    ]
+
+
+def _csv_stages(means_ns: dict[str, float]) -> list[str]:
+    """They add up to the mean latency. What a client spends on receiving is within the network's share."""
+    if not means_ns:
+        return [""] * 7
+    network_ns = sum(means_ns.get(name, 0.0) for name in (ROUND_TRIP, "network", "receive"))
+    server_ns = (means_ns.get(name, 0.0) for name in ("queue", "input", "compute", "output"))
+    return [_csv_span(mean_ns) for mean_ns in (means_ns[LATENESS], network_ns, *server_ns, 0.0)]
+
+
+def _csv_span(span_ns: float | None) -> str:
+    return "" if span_ns is None else f"{span_ns / 1000:.1f}"
+
+
+def hgrm_bytes(figures: Figures) -> bytes:
+    """The corrected latency as HdrHistogram's percentile distribution, in microseconds; empty without any."""
+    from hdrh.histogram import HdrHistogram
+
+    latency_ns = figures.run.latency_ns()
+    if not len(latency_ns):
+        return b""
+    histogram = HdrHistogram(1, max(int(latency_ns.max()), 2), HGRM_DIGITS)
+    for span_ns, count in zip(*np.unique(latency_ns, return_counts=True), strict=True):
+        histogram.record_value(int(span_ns), int(count))
+    with io.BytesIO() as file:
+        histogram.output_percentile_distribution(file, 1000)
+        # The package scales every figure but this one.
+        deviation_ns = histogram.get_stddev()
+        return file.getvalue().replace(b"%12.3f" % deviation_ns, b"%12.3f" % (deviation_ns / 1000))

@@ -1,0 +1,93 @@
+"""What a load test asks: anything that takes requests on a stream socket and answers them.
+
+The two protocols are sans-IO, so that one sender, with one clock, measures all targets alike. A target of your own is a
+class that takes `Options`; name it `module:Class`.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from tickpath.loadtest.errors import LoadTestError
+
+Stamps: TypeAlias = tuple[int, ...]
+
+# Index of the request, how it ended (run.OK or a code of tickpath.wire.Code), the server's six stamps (or none).
+Answer: TypeAlias = tuple[int, int, Stamps]
+
+# What no target needs to bound: more than any server holds.
+UNBOUNDED: Final = 1 << 30
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Where a target is and what to ask it.
+
+    `inputs`: an .npz of real inputs instead of the synthetic book of `seed`. `request_bytes`: of targets that have no
+    model.
+    """
+
+    address: str
+    model: str | None = None
+    inputs: str | None = None
+    seed: int = 1
+    request_bytes: int = 280
+
+
+class Dialogue(Protocol):
+    """The talk on one connection. After the greeting, requests are told apart by their index, which is never used
+    twice."""
+
+    in_flight_max: int
+    """Requests that may wait for an answer, once `ready`."""
+    ready: bool
+    """Requests may be sent."""
+    ended: str
+    """Why nothing more can be said here; empty while it can."""
+
+    def greeting(self) -> bytes:
+        """What is sent first; may be empty."""
+
+    def request(self, index: int) -> bytes | bytearray:
+        """The whole request, which is sent at once; good until the next call. What takes long to make was made
+        before."""
+
+    def get_buffer(self) -> memoryview:
+        """Room for what comes, at least one byte."""
+
+    def received(self, byte_count: int) -> Sequence[Answer]:
+        """That many bytes came. Raises LoadTestError and TickpathError until it is `ready`, where the request can't be
+        made; nothing after that: whatever ends the dialogue is in `ended`."""
+
+
+class Target(Protocol):
+    """What is asked. `name`, `model` and `refusal` are known once a dialogue is ready."""
+
+    name: str
+    model: str
+    refusal: str
+    """Why the target refused a request, the latest time that it did; empty where it never did."""
+
+    def dialogue(self) -> Dialogue:
+        """A new one, for a new connection."""
+
+
+def make_target(kind: str, options: Options) -> Target:
+    """`kind` is "tickpath", "echo" or "module:Class". Raises LoadTestError."""
+    from tickpath.loadtest.echo import EchoTarget
+    from tickpath.loadtest.tickpath_target import TickpathTarget
+
+    built_in: dict[str, Callable[[Options], Target]] = {"tickpath": TickpathTarget, "echo": EchoTarget}
+    return (built_in.get(kind) or _plugged_in(kind))(options)
+
+
+def _plugged_in(kind: str) -> Callable[[Options], Target]:
+    module, _, name = kind.partition(":")
+    if not module or not name:
+        raise LoadTestError(f"a target is tickpath, echo or module:Class, {kind!r} came")
+    try:
+        found: Callable[[Options], Target] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise LoadTestError(f"target {kind!r} can't be imported: {error}; is it on PYTHONPATH?") from None
+    return found

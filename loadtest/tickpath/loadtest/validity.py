@@ -1,0 +1,75 @@
+"""When a run is INVALID: when its percentiles may be others than what a user of the schedule would have met.
+
+Two things spoil a percentile, and each is judged by what it does to that percentile, not by its own size:
+
+- The sender was late. Latency counts from the intended send time, so its lateness is within. What part of the
+  percentile that is shows beside the uncorrected one, which counts from the real send time.
+- Requests were not measured: skipped at the cap on those in flight, unsent as the sender fell behind, pending at the
+  end, lost with their connection. As a rule they are those that would have waited longest. So they are taken to have
+  waited for ever, and the percentile of all must be near that of the answered.
+
+An error that the server answered is a result, told by its code, and spoils nothing.
+"""
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from tickpath.loadtest.latency import P50, P99, P999, is_thin, nearest_rank, rank_of
+from tickpath.loadtest.run import LOST, OK, PENDING, SKIPPED, UNSENT, Run
+
+# A percentile that is a tenth off still ranks servers; where more is the sender's, it measures the sender.
+SPOILT_SHARE: Final = 0.1
+# What a spinning sender in Python is late by for its own steps: no percentile is told finer than that.
+LATENESS_NS_MIN: Final = 5_000
+
+UNMEASURED: Final = {SKIPPED: "skipped", UNSENT: "unsent", PENDING: "pending", LOST: "lost"}
+
+
+def invalid(run: Run) -> tuple[str, ...]:
+    """Why the run's percentiles can't be trusted, a line each that says what to do; empty where they can."""
+    if not len(run.answered):
+        return (f"no request was answered: {_endings(run)}",)
+    lost = (f"the server was lost: {run.reason}",) if run.ending == "server lost" else ()
+    unasked = f"{run.unasked:,} answers came to nothing that was in flight: the target is at fault" if run.unasked else ""
+    return (*lost, *filter(None, (unasked,)), *_late(run), *_unmeasured(run))
+
+
+def _late(run: Run) -> tuple[str, ...]:
+    latency_ns, uncorrected_ns = np.sort(run.latency_ns()), np.sort(run.uncorrected_ns())
+    for name, quantile in _judged(len(latency_ns)).items():
+        whole_ns = nearest_rank(latency_ns, quantile)
+        late_ns = whole_ns - nearest_rank(uncorrected_ns, quantile)
+        if late_ns > max(LATENESS_NS_MIN, SPOILT_SHARE * whole_ns):
+            return (
+                f"the sender was late: {late_ns / 1e3:,.1f} of the {name} of {whole_ns / 1e3:,.1f} µs are its own; "
+                "lower the rate, or give it a core of its own",
+            )
+    return ()
+
+
+def _unmeasured(run: Run) -> tuple[str, ...]:
+    # A run that was interrupted ends with the requests that it did not come to.
+    codes = [code for code in UNMEASURED if code != UNSENT or run.ending == "complete"]
+    missing = sum(map(run.count, codes))
+    latency_ns = np.sort(run.latency_ns())
+    for name, quantile in _judged(len(latency_ns)).items():
+        rank = rank_of(len(latency_ns) + missing, quantile)
+        most_ns = (1 + SPOILT_SHARE) * nearest_rank(latency_ns, quantile)
+        if rank > len(latency_ns) or latency_ns[rank - 1] > most_ns:
+            return (f"{missing:,} requests were not measured ({_endings(run, codes)}): the {name} may be far higher",)
+    return ()
+
+
+def _judged(count: int) -> dict[str, Fraction]:
+    """A thin p99.9 is marked as such and claims nothing."""
+    return {"p50": P50, "p99": P99} | ({} if is_thin(count, P999) else {"p99.9": P999})
+
+
+def _endings(run: Run, codes: list[int] | None = None) -> str:
+    names = UNMEASURED if codes is None else {code: UNMEASURED[code] for code in codes}
+    told = [f"{count:,} {name}" for code, name in names.items() if (count := run.count(code))]
+    if codes is None and (failed := int(np.count_nonzero(run.rows["code"] > OK))):
+        told.append(f"{failed:,} ended with an error")
+    return ", ".join(told) or "none was sent"

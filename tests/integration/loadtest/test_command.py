@@ -1,0 +1,139 @@
+"""`tickpath loadtest` as people run it: what it prints, what it exits with, and that Ctrl-C keeps what was measured."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.reference_server import Behaviour, ReferenceServer, reference_server
+
+from tickpath.loadtest.command import INVALID
+from tickpath.loadtest.rows import open_rows
+from tickpath.loadtest.run import ROW
+
+LOADTEST = (sys.executable, "-m", "tickpath.cli", "loadtest")
+MS = 1_000_000
+DELAY_NS = 2 * MS
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer]:
+    with reference_server(tmp_path_factory.mktemp("reference"), Behaviour(), [DELAY_NS]) as running:
+        yield running
+
+
+def port_of(server: ReferenceServer) -> str:
+    return server.address.rpartition(":")[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LOADTEST, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+
+def wait_for_answers(command: subprocess.Popen[str], count: int) -> None:
+    """Until its sender, whose rows anyone may read, has that many."""
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    plan = None
+    while plan is None:
+        assert command.poll() is None
+        for child in children.read_text().split():
+            *_, last = Path(f"/proc/{child}/cmdline").read_text().rstrip("\0").split("\0")
+            plan = Path(last) if last.endswith("plan.json") else None
+    rows = open_rows(plan.with_name("rows"))
+    while np.count_nonzero(rows["done_ns"]) < count:
+        assert command.poll() is None
+
+
+def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Path) -> None:
+    done = run(
+        *("--port", port_of(server), "--rate", "400", "--duration", "0.5", "--connections", "2"),
+        *("--json", str(tmp_path / "run.json"), "--samples", str(tmp_path / "run.npy")),
+    )
+    # A machine too busy for the sender makes the run INVALID; what it says then must be the same numbers.
+    assert done.returncode in (0, INVALID), done.stderr
+    assert ("INVALID" in done.stdout) == (done.returncode == INVALID)
+    assert "latency" in done.stdout
+    assert json.loads((tmp_path / "run.json").read_bytes())
+    rows = np.load(tmp_path / "run.npy")
+    assert (rows.dtype, len(rows)) == (ROW, 200)
+    assert (rows["done_ns"] - rows["sent_ns"] >= DELAY_NS).all()
+
+
+def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
+    done = run("--port", port_of(server), "--concurrency-range", "1:3:2", "--duration", "0.3", "--csv", "-")
+    assert done.returncode in (0, INVALID)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["Concurrency"] for row in rows] == ["1", "3"]
+    assert all(float(row["p50 latency"]) >= DELAY_NS / 1e3 for row in rows)
+
+
+def test_no_rate_keeps_what_no_request_can(server: ReferenceServer) -> None:
+    """No request is faster than its delay."""
+    shared = ("--port", port_of(server), "--rate", "600", "--duration", "0.5", "--warmup", "20")
+    impossible = run(*shared, "--slo", "p90=1ms")
+    assert impossible.returncode == INVALID
+    assert "goodput 0/s" in impossible.stdout
+
+
+def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceServer) -> None:
+    command = [*LOADTEST, "compare", server.address, server.address, "--rate", "500", "--duration", "30"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_answers(process, 200 + 10)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said) == (1, "")
+    assert complained == "tickpath: interrupted after 0 blocks of AAAA, a comparison takes 10\n"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ended_early_it_tells_what_was_measured(
+    server: ReferenceServer, ending: signal.Signals, tmp_path: Path
+) -> None:
+    command = [
+        *LOADTEST,
+        "--port",
+        port_of(server),
+        "--rate",
+        "500",
+        "--warmup",
+        "10",
+        "--duration",
+        "60",
+        "--samples",
+        str(tmp_path / "s.npy"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_answers(process, 10 + 50)
+        process.send_signal(ending)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode in (0, INVALID), complained
+    assert "interrupted" in said
+    rows = np.load(tmp_path / "s.npy")
+    assert 49 < np.count_nonzero(rows["done_ns"]) < 30_000
+
+
+def test_errors_are_one_line(server: ReferenceServer) -> None:
+    for arguments, said in (
+        ((), "--rate R, --concurrency N or --replay FILE"),
+        (("--rate", "100", "--model", "other"), "no model 'other'"),
+        (("--rate", "100", "--target", "nowhere:Class"), "'nowhere:Class' can't be imported"),
+        (("--rate", "100", "--target", "x"), "a target is tickpath, echo or module:Class"),
+        (("--replay", "nowhere"), "nowhere can't be read"),
+        (("--rate", "100", "--duration", "1", "--slo", "p99.9=1ms"), "give a longer --duration"),
+    ):
+        done = run("--port", port_of(server), *arguments)
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert done.stderr.count("\n") == 1
+        assert said in done.stderr
+
+
+def test_flags_before_compare_would_be_passed_over() -> None:
+    done = run("--rate", "100", "compare", "a:1", "b:1")
+    assert done.returncode == 2
+    assert "the flags of compare stand behind it" in done.stderr

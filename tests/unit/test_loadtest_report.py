@@ -1,0 +1,217 @@
+"""Reports of runs whose numbers are known: what they say, that it adds up, and that nothing gets through them."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.runs import START_NS, make_run
+
+from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.outputs import Outputs
+from tickpath.loadtest.report.figures import LATE_NS, figures
+from tickpath.loadtest.report.files import CSV_COLUMNS, csv_text, hgrm_bytes, json_bytes
+from tickpath.loadtest.report.page import page
+from tickpath.loadtest.report.plots import spectrum_svg
+from tickpath.loadtest.report.terminal import report_parts
+from tickpath.loadtest.run import LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
+from tickpath.wire import Code
+
+PERF_ANALYZER = (
+    "Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,"
+    "Server Compute Infer,Server Compute Output,Client Recv,p50 latency,p90 latency,p95 latency,p99 latency"
+)
+HOSTILE = '<script>alert("1")</script> & </svg>'
+
+
+def text_of(*runs: Run, width: int = 80) -> str:
+    """What a terminal of this width shows."""
+    with io.StringIO() as file:
+        Console(file=file, width=width, highlight=False, markup=False).print(
+            *report_parts([figures(run) for run in runs]), sep="\n"
+        )
+        return file.getvalue()
+
+
+def read_json(*runs: Run) -> list[dict[str, Any]]:
+    """The runs of a JSON report."""
+    document = json.loads(json_bytes([figures(run) for run in runs]))
+    assert document["schema"] == "tickpath-loadtest-1"
+    found: list[dict[str, Any]] = document["runs"]
+    return found
+
+
+def read_csv(*runs: Run) -> list[dict[str, str]]:
+    """The lines of a CSV report."""
+    return list(csv.DictReader(io.StringIO(csv_text([figures(run) for run in runs]))))
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+@pytest.mark.parametrize("freeze_s", [None, (0.5, 0.7)])
+def test_stages_add_up_to_the_latency(stamps: bool, freeze_s: tuple[float, float] | None) -> None:
+    found = figures(make_run(stamps=stamps, freeze_s=freeze_s, codes={Code.DEADLINE: 30, LOST: 20}))
+    assert found.latency is not None
+    assert sum(found.stage_means_ns.values()) == pytest.approx(found.latency.mean_ns)
+    assert list(found.stage_means_ns)[:2] == ["send lateness", "network" if stamps else "round trip"]
+
+
+def test_every_request_is_counted_once() -> None:
+    codes = {Code.DEADLINE: 5, Code.OVERLOADED: 4, 99: 3, PENDING: 7, SKIPPED: 6, UNSENT: 2, LOST: 1}
+    found = figures(make_run(codes=codes))
+    assert found.errors == {"DEADLINE": 5, "OVERLOADED": 4, "code 99": 3}
+    assert found.unmeasured == {"skipped": 6, "unsent": 2, "pending": 7, "lost": 1}
+    assert found.answered + sum(found.faults.values()) == 2000
+    assert found.sent == 2000 - 6 - 2
+
+
+def test_in_flight_and_span_are_those_of_the_rows() -> None:
+    rows = np.zeros(4, ROW)
+    rows["intended_ns"] = rows["sent_ns"] = START_NS + np.array([0, 10, 20, 30])
+    rows["done_ns"] = START_NS + np.array([20, 40, 50, 0])
+    rows["code"] = [OK, OK, OK, PENDING]
+    rows["sent_ns"][3] += LATE_NS + 1
+    rows["done_ns"][3] = 0
+    run = Run("t", "m", "s", True, 1, rows, np.zeros(0, np.int64), "complete", "")
+    found = figures(run)
+    assert found.in_flight_max == 2  # the first is answered just as the third leaves
+    assert found.span_s == (30 + LATE_NS + 1) / 1e9
+    assert found.completed_hz == pytest.approx(3 / found.span_s)
+    assert found.late == 1
+
+
+def test_the_terminal_says_what_the_rows_say() -> None:
+    run = make_run(count=20_000, codes={Code.DEADLINE: 3})
+    said = text_of(run, width=200)
+    p50, p999 = np.quantile(run.latency_ns(), [0.5, 0.999], method="inverted_cdf") / 1000
+    assert re.search(rf"p50 +{p50:.1f} ", said)
+    assert re.search(rf"p99\.9 +{p999:.1f} ", said)
+    assert re.search(r"p99\.99 +~\d", said)
+    assert "19,997 of 20,000 requests answered with a prediction" in said
+    assert "3 DEADLINE" in said
+    assert "95% interval" in said
+    assert "INVALID" not in said
+
+
+@pytest.mark.parametrize("count", [1, 2, 53, 2000])
+@pytest.mark.parametrize("freeze_s", [None, (0.0, 5.0)])
+def test_the_terminal_keeps_to_80_letters(count: int, freeze_s: tuple[float, float] | None) -> None:
+    run = make_run(count=count, freeze_s=freeze_s, target="tickpath 0.1.0 at unix:/run/" + 100 * "x")
+    said = text_of(run) + text_of(run, run)
+    assert max(map(len, said.splitlines())) <= 80
+    assert "…" not in said
+
+
+def test_a_run_that_is_not_to_be_trusted_says_so_everywhere() -> None:
+    run = make_run(codes={LOST: 500}, ending="server lost", reason="the server closed the connection")
+    assert "INVALID: the server was lost" in text_of(run)
+    assert "INVALID" in text_of(run, make_run())
+    assert "INVALID: the server was lost" in page([figures(run)])
+    found, good = read_json(run, make_run())
+    assert (found["valid"], good["valid"]) == (False, True)
+    assert found["invalid_reasons"]
+    assert [line["verdict"] for line in read_csv(run, make_run())] == ["INVALID", "valid"]
+
+
+def test_a_run_without_an_answer_has_no_percentiles() -> None:
+    run = make_run(codes={PENDING: 2000})
+    assert read_json(run)[0]["latency"] is None
+    assert read_csv(run)[0]["p99 latency"] == ""
+    assert "INVALID: no request was answered" in text_of(run)
+    assert text_of(run, run).count("INVALID") == 4
+    assert hgrm_bytes(figures(run)) == b""
+    assert "INVALID: no request was answered" in page([figures(run), figures(run)])
+
+
+def test_csv_begins_with_the_columns_of_perf_analyzer() -> None:
+    text = csv_text([figures(make_run())])
+    assert text.startswith(PERF_ANALYZER + ",p99.9 latency,p99.99 latency,max latency,count,late sends,skipped,errors,")
+    assert len(set(CSV_COLUMNS)) == len(CSV_COLUMNS)
+
+
+def test_csv_adds_up_in_microseconds() -> None:
+    run = make_run(codes={SKIPPED: 7, Code.DEADLINE: 5, LOST: 2, PENDING: 1})
+    (line,) = read_csv(run)
+    stages = PERF_ANALYZER.split(",")[2:9]
+    assert sum(float(line[stage]) for stage in stages) == pytest.approx(run.latency_ns().mean() / 1000, abs=0.5)
+    assert float(line["max latency"]) == pytest.approx(run.latency_ns().max() / 1000, abs=0.05)
+    assert (line["skipped"], line["errors"], line["unanswered"], line["count"]) == ("7", "5", "3", "1985")
+    assert line["schedule"] == "constant 1,000/s"
+
+
+def test_hgrm_is_the_distribution_to_three_digits() -> None:
+    run = make_run(count=20_000, freeze_s=(3, 4))
+    text = hgrm_bytes(figures(run)).decode()
+    lines = [line.split() for line in text.splitlines() if re.match(r" +\d", line)]
+    ascending_us = np.sort(run.latency_ns()) / 1000
+    for value, _, count, *_ in lines:
+        assert float(value) == pytest.approx(ascending_us[int(count) - 1], rel=0.002)
+    assert int(lines[-1][2]) == 20_000
+    deviation = re.search(r"StdDeviation += +([\d.]+)", text)
+    assert deviation is not None
+    assert float(deviation[1]) == pytest.approx(run.latency_ns().std() / 1000, rel=0.01)
+
+
+def test_the_page_needs_nothing_but_itself_and_escapes_all() -> None:
+    run = make_run(target=HOSTILE, model=HOSTILE, ending="server lost", reason=HOSTILE, codes={LOST: 9})
+    html = page([figures(run), figures(make_run(rate_hz=500))])
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") >= 4
+    assert html.count("<svg") == html.count("</svg>") == 7
+    outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!#)([^"')>\s]+)""", html)
+    assert outside == []
+    assert "prefers" in html or "light-dark(" in html
+    assert 'name="viewport"' in html
+
+
+def test_the_same_numbers_make_the_same_page() -> None:
+    assert page([figures(make_run())]) == page([figures(make_run())])
+
+
+def test_a_schedule_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
+    runs = [figures(make_run(rate_hz=rate_hz)) for rate_hz in (500, 1000)]
+    named = [figures(_named(found.run, f"$x_{place}$ <b>")) for place, found in enumerate(runs)]
+    svg = spectrum_svg(named)
+    assert "$x_0$ &lt;b&gt;" in svg
+
+
+def _named(run: Run, schedule: str) -> Run:
+    return Run(run.target, run.model, schedule, True, 1, run.rows, run.connect_ns, "complete", "")
+
+
+def test_each_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {kind: tmp_path / f"r.{kind}" for kind in ("json", "html", "png", "hgrm")}
+    outputs = Outputs(**{f"{kind}_path": path for kind, path in names.items()}, samples_path=tmp_path / "r.npy")
+    outputs.check()
+    run = make_run(count=400)
+    assert outputs.report([run])
+    assert names["png"].read_bytes().startswith(b"\x89PNG")
+    assert np.array_equal(np.load(tmp_path / "r.npy"), run.rows)
+    assert all(path.stat().st_size for path in names.values())
+    assert not Outputs(hgrm_path=names["hgrm"]).report([run, make_run(codes={LOST: 999})])
+    assert {path.name for path in tmp_path.glob("*-*")} == {"r-1.hgrm", "r-2.hgrm"}
+    assert "where it went" in capsys.readouterr().out
+
+
+def test_csv_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
+    Outputs(csv_path=Path("-")).report([make_run()])
+    out, err = capsys.readouterr()
+    assert out.startswith(PERF_ANALYZER)
+    assert "p99.9" in err
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        (Outputs(json_path=Path("nowhere/r.json")), "there is no folder nowhere"),
+        (Outputs(json_path=Path(".")), "is a folder"),
+        (Outputs(html_path=Path("-")), "--html can't go to stdout"),
+    ],
+)
+def test_what_cant_be_written_is_said_before_anything_is_measured(outputs: Outputs, said: str) -> None:
+    with pytest.raises(LoadTestError, match=said):
+        outputs.check()

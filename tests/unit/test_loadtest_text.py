@@ -1,0 +1,61 @@
+"""docs/LOADTEST.md names every flag, column and field of the load test, and no flags that it doesn't have."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.runs import make_run
+
+from tickpath.loadtest.command import compare, loadtest, referee
+from tickpath.loadtest.report.figures import LATE_NS, figures
+from tickpath.loadtest.report.files import CSV_COLUMNS, JSON_SCHEMA, json_bytes
+from tickpath.loadtest.validity import LATENESS_NS_MIN, SPOILT_SHARE
+
+TEXT: Final = (Path(__file__).parents[2] / "docs" / "LOADTEST.md").read_text("utf-8")
+CODE_WORDS: Final = set(re.findall(r"`([^`]+)`", TEXT))
+
+
+def flags() -> set[str]:
+    """All that the commands take."""
+    commands = (loadtest, compare, referee)
+    return {flag for command in commands for option in command.params for flag in option.opts if flag.startswith("--")}
+
+
+def keys(value: Any) -> set[str]:
+    """The names of all fields of a JSON value, those of counts by code apart."""
+    if isinstance(value, list):
+        return set().union(*map(keys, value))
+    if not isinstance(value, dict):
+        return set()
+    inner = (keys(item) for name, item in value.items() if name not in ("errors", "stage_means_ns"))
+    return set(value).union(*inner)
+
+
+def test_every_flag_is_explained_and_no_other() -> None:
+    named = {word.split()[0] for word in CODE_WORDS if word.startswith("--")}
+    assert named == flags()
+
+
+@pytest.mark.parametrize("column", CSV_COLUMNS)
+def test_every_column_is_explained(column: str) -> None:
+    assert column in CODE_WORDS
+
+
+def test_every_field_is_explained() -> None:
+    plain = json.loads(json_bytes([figures(make_run())]))
+    assert keys(plain) - CODE_WORDS == set()
+    assert JSON_SCHEMA in CODE_WORDS
+
+
+def test_every_stage_is_explained() -> None:
+    stages = re.findall(r"^    (\w+(?: \w+)?)  +\S", TEXT.split("## 3.")[1].split("## 4.")[0], re.MULTILINE)
+    assert stages == list(figures(make_run()).stage_means_ns)
+
+
+def test_limits_are_those_of_the_code() -> None:
+    assert f"more than {LATE_NS // 1000} µs" in TEXT
+    assert f"{LATENESS_NS_MIN // 1000} µs" in TEXT
+    assert SPOILT_SHARE == 0.1
+    assert "more than a tenth" in TEXT
