@@ -1,5 +1,7 @@
 """The `tickpath` command: parses, calls, prints. What takes long to import is imported by the command that needs it."""
 
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +59,7 @@ def _ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
 
 def main() -> None:
     """Run the command; whatever went wrong is one line on stderr."""
+    _open_standard_files()
     try:
         sys.exit(tickpath.main(standalone_mode=False))
     except click.ClickException as error:
@@ -64,6 +67,24 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
+    except OSError as error:  # a full disk behind stdout, no descriptor or process left
+        print(f"tickpath: {error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else what could not be written is tried again at the very end
+        sys.exit(Failed.exit_code)
+
+
+def _open_standard_files() -> None:
+    """Whoever started us may have closed them (`>&-`): the next file opened would take such a number, a socket or the
+    records, and what is meant for a terminal be written there. And where a terminal lacks a letter, it gets a `?`."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _complain(error: click.ClickException) -> None:
@@ -229,8 +250,15 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @click.argument("name")
 @click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|NUMBER|random", help="One for each input.")
 @AT
-@click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows of random inputs.  [default: 1]")
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Ask this many times.")
+@click.option("--rows", type=click.IntRange(1, 65536), metavar="N", help="Rows of random inputs.  [default: 1]")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 10_000_000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Ask this many times.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
 def call(
     *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool

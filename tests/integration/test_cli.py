@@ -1,6 +1,7 @@
 """The `tickpath` command as people and programs meet it: real processes, exit codes, one line of error, valid JSON."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -205,3 +206,23 @@ def test_call_refuses_in_one_line(address: str, folder: Path) -> None:
         code, line = refused("call", *arguments, "--at", address)
         assert code == 1
         assert says in line
+
+
+def test_a_full_disk_is_one_line(address: str) -> None:
+    for arguments in (("zoo", "--list"), ("models", address), ("models", address, "--json"), ("serve", "--help")):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, "tickpath: [Errno 28] No space left on device\n")
+
+
+def test_a_closed_stdout_is_no_harm(folder: Path) -> None:
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "-", *COMMAND, "zoo", "--list"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_terminal_without_greek_gets_a_question_mark(address: str) -> None:
+    command = [*COMMAND, "call", "mlp", "--input", "x=random", "--at", address]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Stages, ?s" in done.stdout

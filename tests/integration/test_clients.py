@@ -1,7 +1,12 @@
 """Every client against a real server, over TCP and a Unix socket: answers, refusals, and a server that goes."""
 
-from collections.abc import Iterator
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnxruntime
@@ -12,6 +17,7 @@ from tests.unit.client.callers import CALLERS, MakeCaller
 from tickpath.client import (
     BadShapeError,
     BadValueError,
+    Client,
     ConnectError,
     ConnectionLostError,
     DeadlineError,
@@ -19,6 +25,8 @@ from tickpath.client import (
     Prediction,
     UnknownModelError,
 )
+
+TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +93,57 @@ def test_a_server_that_stops_is_noticed(make_caller: MakeCaller, tmp_path: Path)
             # Told in time, in between, or by the end of the connection: never an answer, never a hang.
             with pytest.raises((ConnectError, NotReadyError, ConnectionLostError)):
                 client.infer("mlp", x)
+
+
+def test_a_forked_child_has_a_connection_of_its_own(server: RunningServer) -> None:
+    """On one connection each would take the other's answers: both number their requests alike."""
+    with Client(server.address) as client:
+        ours = client.infer("mlp", np.ones((1, 64), np.float32))["y"]
+        child = os.fork()
+        try:
+            theirs = client.infer("mlp", np.full((1, 64), 1 if child else 2, np.float32))["y"]
+            assert np.array_equal(theirs, ours) is bool(child)
+            client.close()  # the child's Goodbye is not the parent's
+        finally:
+            if not child:
+                os._exit(sys.exc_info()[0] is not None)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+class InterruptedCallError(Exception):
+    pass
+
+
+def _interrupt_at(moment: int) -> TraceFunction:
+    """Raises in the client's code at this beginning or end of a function, which is where Python looks for signals."""
+    left = [moment]
+
+    def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction | None:
+        if "/tickpath/client/" not in frame.f_code.co_filename:
+            return None
+        left[0] -= event in ("call", "return")
+        if left[0] == 0:
+            raise InterruptedCallError
+        return trace
+
+    return trace
+
+
+def test_a_call_may_be_interrupted_anywhere(server: RunningServer) -> None:
+    """What Ctrl-C stops must not stop the next call."""
+    x = np.ones((1, 64), np.float32)
+    with Client(server.address) as client:
+        expected = client.infer("mlp", x)["y"]
+    for moment in itertools.count(1):
+        with Client(server.address) as client:
+            sys.settrace(_interrupt_at(moment))
+            try:
+                client.infer("mlp", x)
+            except InterruptedCallError:
+                pass
+            else:
+                break
+            finally:
+                sys.settrace(None)
+            np.testing.assert_array_equal(client.infer("mlp", x)["y"], expected)
+    assert moment > 20

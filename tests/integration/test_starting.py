@@ -1,6 +1,7 @@
 """A server that starts, or says in one line why not and leaves nothing behind."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.peer import Peer
-from tests.processes import free_port, observers, serve_until_end, wait_until_ended
+from tests.processes import children, free_port, observers, serve_until_end, wait_until_ended
 from tests.serving import serve, write_zoo
 
 from tickpath.wire import Infer, Result
@@ -217,12 +218,12 @@ def test_a_pinned_loop_keeps_its_core_to_itself(null: str, tmp_path: Path) -> No
     if len(allowed) < 2:
         pytest.skip("one processor: nowhere else to go")
     cpu = min(allowed)
-    models = [{"path": null, "executor": "thread"}]
+    models = [{"path": null, "executor": "thread", "threads": 2}]
     with serve(tmp_path, models, flags=["--cpu", str(cpu)]) as server:
         assert os.sched_getaffinity(server.ready.pid) == {cpu}
         tasks = [int(task.name) for task in Path(f"/proc/{server.ready.pid}/task").iterdir()]
         cpus = list(map(os.sched_getaffinity, tasks))
-        assert cpus.count(allowed - {cpu}) == 1, "the model's thread; what the runtime's own threads do is nothing"
+        assert cpus.count(allowed - {cpu}) == 2, "the model's thread and the one that helps it"
         with server.peer() as peer:
             peer.send(Infer(1, 0, 1, [memoryview(bytes(256))]))
             assert isinstance(peer.receive(), Result)
@@ -247,3 +248,61 @@ def test_a_signal_while_it_imports_ends_it_without_a_word(null: str, number: sig
         out, err = process.communicate()
     assert (process.returncode, out) == (-number, "")
     assert [line for line in err.splitlines() if not line.startswith("import time:")] == []
+
+
+# An extension module that is being set up turns whatever is raised into an ImportError of its own.
+STOPPED_IN_AN_IMPORT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Stop(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "onnxruntime":
+            try:
+                os.kill(os.getpid(), signal.{signal})
+            except BaseException:
+                raise ImportError("initialization failed")
+
+sys.meta_path.insert(0, Stop())
+from tickpath.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+def test_a_start_may_be_stopped_anywhere(signal_name: str, null: str, tmp_path: Path) -> None:
+    uds, port = tmp_path / "s", free_port()
+    flags = [null, "--port=0", f"--uds={uds}", f"--observer-port={port}"]
+    command = [sys.executable, "-c", STOPPED_IN_AN_IMPORT.format(signal=signal_name), "serve", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not uds.exists()
+    for observer in observers(port):
+        wait_until_ended(observer)
+
+
+def test_a_server_has_no_file_and_no_thread_that_nobody_asked_for(null: str, tmp_path: Path) -> None:
+    """Runtimes may keep databases, and tell their makers what is done with them. Standard files that were closed are
+    open: else a socket would get their numbers, and what is printed."""
+    closed = ["sh", "-c", 'exec "$0" "$@" <&- 2>&-']
+    with serve(tmp_path, [{"path": null}], prefix=closed, observer_port=0) as server:
+        folder = Path(f"/proc/{server.ready.pid}")
+        files = {entry.name: entry.readlink() for entry in (folder / "fd").iterdir()}
+        assert files["0"] == files["2"] == Path("/dev/null")
+        on_disk = [file for file in files.values() if file.is_file() and "memfd:" not in str(file)]
+        assert on_disk == []
+        assert len(list((folder / "task").iterdir())) <= 2, "the loop's, and the one that waited for the observer"
+
+
+def test_an_observer_that_cannot_be_started_is_tried_again(null: str, tmp_path: Path) -> None:
+    with serve(tmp_path, [{"path": null}], observer_port=0) as server:
+        pid = server.ready.pid
+        (observer,) = children(pid)
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(observer, signal.SIGKILL)
+        while "the observer can't be started: Too many open files" not in server.log.read_text():
+            assert server.process.poll() is None
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        while status(f"{server.ready.observer}/readyz") != 200:
+            assert server.process.poll() is None

@@ -162,6 +162,7 @@ def test_every_rule_of_a_model_too(values: dict[str, Any], says: list[str]) -> N
         (b"port = ", "not TOML"),
         (b"port = 1\nport = 2", "not TOML"),
         (b"\xff\xfe", "not TOML"),
+        (b"port = " + b"[" * 5000 + b"]" * 5000, "not TOML"),
         (b"models = 3", "$.models"),
         (b"[models]\npath = 'a.onnx'", "$.models"),
         (b"models = ['a.onnx']", "$.models[0]"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix
+from tickpath.server.listeners import AddressError, address_of, listen_tcp, listen_unix, remove_file
 
 
 @pytest.fixture
@@ -105,3 +105,27 @@ def test_a_path_that_cannot_be_is_named(name: str, remedy: str, tmp_path: Path) 
         listen_unix(tmp_path / name)
     assert str(tmp_path / name) in refused(error)
     assert remedy in refused(error)
+
+
+def test_a_successors_file_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listen_unix(path):
+        inode = path.stat().st_ino
+        path.unlink()
+        with listen_unix(path):
+            remove_file(path, inode)
+            assert path.is_socket()
+            remove_file(path, path.stat().st_ino)
+            assert not path.exists()
+            remove_file(path, inode)
+
+
+def test_a_server_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
+    """Its backlog is full, as when it is stopped or swapped out."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(AddressError, match="Address already in use"):
+            listen_unix(path)

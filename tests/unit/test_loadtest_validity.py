@@ -1,5 +1,7 @@
 """What a run says, and when it is INVALID, where arithmetic knows the answer: a queue in simulated time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.simulated import on_time, one_at_a_time, run_of
@@ -120,7 +122,9 @@ def test_what_was_not_measured_counts_as_slow(code: int, word: str) -> None:
     """p99 of 1,000 is 990 µs. With ten more that never ended it would be rank 1,000 of 1,010: 1,000 µs. With eleven
     it is one of those."""
     assert invalid(ended(code, 10)) == ()
-    assert invalid(ended(code, 11)) == (f"11 requests were not measured (11 {word}): the p99 may be far higher",)
+    (reason,) = invalid(ended(code, 11))
+    assert reason.startswith(f"11 requests were not measured (11 {word}): the p99 may be far higher")
+    assert ("--connections" in reason) == (code == SKIPPED)
 
 
 def test_what_an_interrupted_run_did_not_come_to_is_not_missing() -> None:
@@ -143,3 +147,8 @@ def test_a_lost_server() -> None:
     done_ns = OFFSETS_NS + SERVICE_NS
     run = run_of(OFFSETS_NS, OFFSETS_NS, done_ns, ending="server lost", reason="connection reset after 3 s")
     assert invalid(run) == ("the server was lost: connection reset after 3 s",)
+
+
+def test_answers_to_nothing_that_was_asked() -> None:
+    run = replace(on_time(OFFSETS_NS, FIXED_NS), unasked=3)
+    assert invalid(run) == ("3 answers came to nothing that was in flight: mend the target",)

@@ -4,7 +4,7 @@ A session is one model; a graph is one IOBinding on one slot's buffers, by addre
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,11 +77,14 @@ class OnnxRuntimeEngine:
         self._session = self._probe = None
 
 
-def load_onnx(path: Path, shapes: Mapping[str, Shape] | None = None, threads: int = 1) -> OnnxRuntimeEngine:
+def load_onnx(
+    path: Path, shapes: Mapping[str, Shape] | None = None, threads: int = 1, cpus: Set[int] | None = None
+) -> OnnxRuntimeEngine:
     """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch
-    axis; `threads` is how many cores one prediction may use. Raises ModelRefusedError, saying what to do."""
+    axis; `threads` is how many cores one prediction may use, `cpus` where the runtime's own threads run (None: where
+    the caller's does). Raises ModelRefusedError, saying what to do."""
     try:
-        return _load(path, shapes or {}, threads)
+        return _load(path, shapes or {}, threads, cpus)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
 
@@ -92,9 +95,9 @@ def said(error: Exception) -> str:
     return re.sub(r"/onnxruntime_src/\S+ .*?\)(?: const)? ", "", text)
 
 
-def _load(path: Path, shapes: Mapping[str, Shape], threads: int) -> OnnxRuntimeEngine:
+def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
     model = read_model(path, shapes)
-    session = _session(model.file, threads)
+    session = _session(model.file, threads, cpus)
     inputs, rows_fixed = model.inputs.tensors, model.inputs.rows_fixed
     run = _runner(session, inputs, model.output_names)
     probe = Probe(run, inputs, model.output_names, rows_fixed, model.precision, model.shaped_by_data)
@@ -104,9 +107,11 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int) -> OnnxRuntimeE
     return engine
 
 
-def _session(file: OnnxFile, threads: int) -> onnxruntime.InferenceSession:
+def _session(file: OnnxFile, threads: int, cpus: Set[int] | None) -> onnxruntime.InferenceSession:
     """The runtime's session. It keeps none of the file's bytes."""
     options = _session_options(file.path.parent, threads)
+    if cpus and threads > 1:
+        options.add_session_config_entry("session.intra_op_thread_affinities", _affinities(threads, cpus))
     try:
         session = onnxruntime.InferenceSession(file.content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions have no base class of their own
@@ -136,6 +141,12 @@ def _session_options(folder: Path, threads: int) -> onnxruntime.SessionOptions:
     # A model that comes as bytes has no place of its own, from which its weight files could be found.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     return options
+
+
+def _affinities(threads: int, cpus: Set[int]) -> str:
+    """Each of the runtime's threads on any of `cpus`; the caller's is one of `threads` and not the runtime's to place.
+    The runtime counts processors from 1."""
+    return ";".join([",".join(str(cpu + 1) for cpu in sorted(cpus))] * (threads - 1))
 
 
 def _run_options() -> onnxruntime.RunOptions:

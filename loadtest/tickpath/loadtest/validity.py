@@ -32,10 +32,12 @@ def invalid(run: Run) -> tuple[str, ...]:
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
     lost = (f"the server was lost: {run.reason}",) if run.ending == "server lost" else ()
-    unasked = (
-        f"{run.unasked:,} answers came to nothing that was in flight: the target is at fault" if run.unasked else ""
-    )
-    return (*lost, *filter(None, (unasked,)), *_late(run), *_unmeasured(run))
+    return (*lost, *_unasked(run), *_late(run), *_unmeasured(run))
+
+
+def _unasked(run: Run) -> tuple[str, ...]:
+    """Where answers have no ids, all that follow are taken for those of other requests."""
+    return (f"{run.unasked:,} answers came to nothing that was in flight: mend the target",) if run.unasked else ()
 
 
 def _late(run: Run) -> tuple[str, ...]:
@@ -60,7 +62,10 @@ def _unmeasured(run: Run) -> tuple[str, ...]:
         rank = rank_of(len(latency_ns) + missing, quantile)
         most_ns = (1 + SPOILT_SHARE) * nearest_rank(latency_ns, quantile)
         if rank > len(latency_ns) or latency_ns[rank - 1] > most_ns:
-            return (f"{missing:,} requests were not measured ({_endings(run, codes)}): the {name} may be far higher",)
+            more = "; more --connections hold more in flight" if run.count(SKIPPED) else ""
+            return (
+                f"{missing:,} requests were not measured ({_endings(run, codes)}): the {name} may be far higher{more}",
+            )
     return ()
 
 

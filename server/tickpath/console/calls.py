@@ -136,7 +136,7 @@ def _read(path: Path) -> Array:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
         raise ConsoleError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
+    except (ValueError, EOFError, MemoryError):
         raise ConsoleError(
             f"{path} is not a .npy file of numbers; write one with numpy.save({str(path)!r}, array)"
         ) from None

@@ -128,9 +128,8 @@ async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, reading.cancel)
     loop.add_reader(core.pidfd, reading.cancel)
-    sys.stdout.write(msgspec.json.encode({"observer": url}).decode() + "\n")
-    sys.stdout.flush()
-    with suppress(asyncio.CancelledError):
+    with suppress(asyncio.CancelledError, BrokenPipeError):  # the core has ended, in the middle of its start perhaps
+        os.write(sys.stdout.fileno(), msgspec.json.encode({"observer": url}) + b"\n")
         await reading
     server.close()
     return 0

@@ -168,7 +168,7 @@ def read_config(path: Path) -> dict[str, object]:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     for port in ("port", "observer_port"):  # TOML has no None
         if values.get(port) is False:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import uvloop
@@ -23,7 +23,7 @@ import uvloop
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
-from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix
+from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix, remove_file
 from tickpath.server.model import ServedModel, load_model
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
@@ -62,12 +62,13 @@ class _Core:
         self._config = config
         self._json_lines = json_lines
         self._records = records
+        self._outlasting = ExitStack()  # what would outlast this process, were it to end without a word
 
     async def serve(self) -> int:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        _on_stop_signals(_stop_starting)
+        _on_stop_signals(self._stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners = self._listen(listening)
@@ -96,6 +97,12 @@ class _Core:
         _on_stop_signals(signal.SIG_IGN)
         return EXIT_OK
 
+    def _stop_starting(self, _number: int, _frame: object) -> NoReturn:
+        """Nobody is served yet: leave nothing behind, and end on the spot. An exception would be raised wherever the
+        signal is noticed, and be lost in a callback, or break a library that is just being set up."""
+        self._outlasting.close()
+        os._exit(EXIT_OK)
+
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
         """Bind before anything slow, so that a taken address is known at once; clients that come early wait in the
         backlog."""
@@ -106,7 +113,8 @@ class _Core:
         if config.uds is not None:
             path = Path(config.uds)
             listeners.append(stack.enter_context(listen_unix(path)))
-            stack.callback(path.unlink, missing_ok=True)
+            for end in (stack, self._outlasting):
+                end.callback(remove_file, path, path.stat().st_ino)
         if config.observer_port is not None:
             # The observer listens itself, later; that it can't is known now.
             listen_tcp(config.observer_host, config.observer_port, "observer_host", "--observer-port").close()
@@ -119,6 +127,7 @@ class _Core:
         if config.observer_port is None:
             return None
         observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
+        self._outlasting.callback(observer.kill)
         stack.callback(observer.stop)
         observer.start()
         return observer
@@ -195,11 +204,6 @@ def _on_stop_signals(handler: Callable[[int, object], None] | signal.Handlers) -
     process in its last moments, and change its exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
-
-
-def _stop_starting(_number: int, _frame: object) -> None:
-    """Nobody is served yet: unwind what has been set up, and end."""
-    raise SystemExit(EXIT_OK)
 
 
 def _age_s() -> float:

@@ -4,6 +4,7 @@ once."""
 import errno
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -89,6 +90,7 @@ def _is_left_behind(path: Path) -> bool:
     except OSError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a server that stands still, its backlog full, would have us wait
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
@@ -96,6 +98,14 @@ def _is_left_behind(path: Path) -> bool:
         except OSError:
             return False
     return False
+
+
+def remove_file(path: Path, inode: int) -> None:
+    """Remove a Unix socket's file, unless another server has put its own there meanwhile. While we listen, no other
+    file can get our inode."""
+    with suppress(OSError):
+        if path.stat().st_ino == inode:
+            path.unlink()
 
 
 def address_of(listener: socket.socket) -> str:

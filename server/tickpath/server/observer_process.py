@@ -39,6 +39,7 @@ class ObserverProcess:
         self._port = port
         self._cpus = cpus
         self._restart_s = RESTART_S
+        self._started_s = 0.0
         self._process: subprocess.Popen[str] | None = None
         self._pidfd = -1
         self._stopping = False
@@ -50,6 +51,7 @@ class ObserverProcess:
         command += ["--host", self._host, "--port", str(self._port)]
         if self._cpus:
             command += ["--cpus", ",".join(map(str, sorted(self._cpus)))]
+        self._started_s = self._loop.time()
         # A process group of its own: Ctrl-C in a terminal is for the core, which then ends it.
         self._process = subprocess.Popen(
             command, pass_fds=(self._records_fd,), stdout=subprocess.PIPE, text=True, process_group=0
@@ -85,14 +87,24 @@ class ObserverProcess:
         assert self._process is not None
         self._unwatch()
         code = self._process.wait()
+        if self._loop.time() - self._started_s > RESTART_S_MAX:  # it could live
+            self._restart_s = RESTART_S
         if not self._stopping:
-            log.warning("the observer ended with exit code %d; starting it again in %g s", code, self._restart_s)
-            self._loop.call_later(self._restart_s, self._restart)
-            self._restart_s = min(2 * self._restart_s, RESTART_S_MAX)
+            self._restart_later(f"the observer ended with exit code {code}")
+
+    def _restart_later(self, why: str) -> None:
+        log.warning("%s; starting it again in %g s", why, self._restart_s)
+        self._loop.call_later(self._restart_s, self._restart)
+        self._restart_s = min(2 * self._restart_s, RESTART_S_MAX)
 
     def _restart(self) -> None:
-        if not self._stopping:
+        if self._stopping:
+            return
+        try:
             self.start()
+        except OSError as error:  # no descriptor, memory or process left, for now
+            self._restart_later(f"the observer can't be started: {error.strerror}")
+        else:
             self._watch()
 
     def _unwatch(self) -> None:
@@ -100,6 +112,11 @@ class ObserverProcess:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
+
+    def kill(self) -> None:
+        """End it at once, without waiting for it."""
+        if self._process is not None:
+            self._process.kill()
 
     def stop(self) -> None:
         """End it and wait for it: at most a moment, since it holds nothing worth saving."""

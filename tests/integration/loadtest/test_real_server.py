@@ -30,7 +30,7 @@ L3 = "market_data/nautilus/databento__esh4-glbx-mdp3-20231225.mbo.dbn.zst"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("server")
-    with serve(folder, write_zoo(folder, "mlp", "lstm_a")) as running:
+    with serve(folder, write_zoo(folder, "mlp", "lstm_a"), in_flight_max=128) as running:
         yield running
 
 

@@ -179,6 +179,10 @@ def test_rows_are_told_by_each_tensors_own_batch_axis() -> None:
 def test_rows_without_a_batch_axis_are_one_or_as_asked() -> None:
     model = codec(SCALAR)
     assert [model.pack(2.5, rows)[1].rows for rows in (None, 3, None, 1)] == [1, 3, 1, 1]
+    odd: list[Any] = [np.int64(2), True, 1.0]  # what callers without a type checker may give
+    assert [type(model.pack(2.5, rows)[1].rows) for rows in odd[:2]] == [int, int]
+    with pytest.raises(TypeError):
+        model.pack(2.5, odd[2])
     with pytest.raises(BadShapeError, match=r"takes 1 to 8 rows in a request, got 0$"):
         model.pack(2.5, 0)
     with pytest.raises(BadShapeError, match=r"takes one row in a request, got 3: send each row alone$"):

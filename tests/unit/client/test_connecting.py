@@ -3,6 +3,7 @@
 import socket
 import threading
 from itertools import islice
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +156,14 @@ def test_a_second_caller_is_refused() -> None:
             client.ping()
         refused.set()
         first.join()
+
+
+@pytest.mark.parametrize("timeout_s", [inf, 1e7])
+def test_a_timeout_may_be_as_long_as_one_likes(timeout_s: float, make_caller: MakeCaller) -> None:
+    with ScriptedServer(None, one_echo) as server, make_caller(server.address, timeout_s=timeout_s) as client:
+        np.testing.assert_array_equal(client.infer("echo", X)["y"], X)
+
+
+def test_a_name_that_no_host_has_is_named(make_caller: MakeCaller) -> None:
+    with pytest.raises(ConnectError, match=r"can't connect to a\.\.b:1: "), make_caller("a..b:1"):
+        pass

@@ -222,8 +222,8 @@ class AsyncClient:
         conversation = Conversation(str(self._address), self._name, self._token)
         try:
             connection = await open_connection(self._address, conversation)
-        except OSError as error:
-            raise unreachable(self._address, error.strerror or error) from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name can be like this one
+            raise unreachable(self._address, error) from None
         try:
             await connection.answer(conversation.hello(), deadline)
         except (RequestTimeoutError, ConnectionLostError) as error:

@@ -28,20 +28,6 @@ Waiting: TypeAlias = deque[tuple[Request[Prediction], Deadline]]
 """What is on its way on one connection, the oldest first."""
 
 
-class _Turn:
-    """One caller at a time: a second one is refused, since two threads would take each other's replies."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError("this Client is in another call: give each thread its own Client, or use AsyncClient")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class Client:
     """A connection to a tickpath server, for one thread: a call while another is under way raises RuntimeError.
 
@@ -57,6 +43,8 @@ class Client:
 
     Before a request is sent, what came meanwhile is looked at: a Goodbye or a closed connection is better learnt then
     than by losing the request to it. It costs one system call.
+
+    A child process that was forked opens a connection of its own.
     """
 
     def __init__(
@@ -73,7 +61,7 @@ class Client:
         self._token = token
         self._timeout_s = timeout_s
         self._reconnect = reconnect
-        self._turn = _Turn()
+        self._lock = threading.Lock()
         self._connection: SocketConnection | None = None
         self._closed = False
 
@@ -92,14 +80,14 @@ class Client:
     def connect(self) -> None:
         """Open the connection now, in one attempt. Raises ConnectError, RefusedError (the server refuses the session)
         or ProtocolError (what answers there is not tickpath)."""
-        with self._turn:
+        with self._turn():
             self._closed = False
             if self._usable_connection() is None:
                 self._connection = self._open(self._deadline(None))
 
     def close(self) -> None:
         """Close the connection. Calls raise ConnectError until `connect` is called again."""
-        with self._turn:
+        with self._turn():
             self._closed = True
             if self._connection is not None:
                 self._connection.leave()
@@ -116,20 +104,20 @@ class Client:
 
     def models(self, *, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
         """What the server serves now."""
-        with self._turn:
+        with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             return connection.answer(connection.conversation.models(), deadline)
 
     def model(self, name: str, *, timeout_s: float | None = None) -> ModelInfo:
         """One model. Raises UnknownModelError, naming those that are served."""
-        with self._turn:
+        with self._turn():
             deadline = self._deadline(timeout_s)
             return self._codec(self._ready(deadline), name, deadline).info
 
     def ping(self, *, timeout_s: float | None = None) -> int:
         """Ask the server for a sign of life: its monotonic clock, the one of `Prediction.stamps`, in nanoseconds."""
-        with self._turn:
+        with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             return connection.answer(connection.conversation.ping(), deadline)
@@ -154,7 +142,7 @@ class Client:
         Raises RefusedError (one subclass per code), RequestTimeoutError, ConnectError, ConnectionLostError and
         ProtocolError.
         """
-        with self._turn:
+        with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             codec = self._codec(connection, model, deadline)
@@ -176,7 +164,7 @@ class Client:
         go on. `timeout_s` counts for each request from its sending. What is no answer at all (a timeout, a lost
         connection) is raised, and so is UnknownModelError at the start; the requests then in flight are taken back.
         """
-        with self._turn:
+        with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             self._codec(connection, model, deadline)
@@ -196,6 +184,13 @@ class Client:
                 for request, _ in waiting:
                     connection.forget(request)
             return outcomes
+
+    def _turn(self) -> threading.Lock:
+        """One caller at a time: a second one is refused, since two threads would take each other's replies. To be taken
+        by `with`, between whose taking and leaving a lock no exception of a signal's handler can come."""
+        if self._lock.locked():
+            raise RuntimeError("this Client is in another call: give each thread its own Client, or use AsyncClient")
+        return self._lock
 
     def _deadline(self, timeout_s: float | None) -> Deadline:
         return Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
@@ -234,6 +229,9 @@ class Client:
         connection = self._connection
         if connection is None:
             return None
+        if not connection.ours:
+            connection.leave()
+            return None
         try:
             connection.take_arrived()
         except ConnectionLostError:
@@ -256,8 +254,8 @@ class Client:
     def _open(self, deadline: Deadline) -> SocketConnection:
         try:
             connected = open_socket(self._address, deadline)
-        except OSError as error:
-            raise unreachable(self._address, error.strerror or error) from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name can be like this one
+            raise unreachable(self._address, error) from None
         connection = SocketConnection(connected, Conversation(str(self._address), self._name, self._token))
         try:
             connection.answer(connection.conversation.hello(), deadline)

@@ -8,6 +8,7 @@ Theory of operation
   leaves it as it was.
 """
 
+import os
 import socket
 from select import POLLIN, POLLOUT, poll
 from typing import Any, NoReturn, TypeVar
@@ -27,10 +28,16 @@ class SocketConnection:
         connected.setblocking(False)
         self.conversation = conversation
         self.open = True
+        self._pid = os.getpid()
         self._socket = connected
         self._readable, self._either = poll(), poll()
         self._readable.register(connected, POLLIN)
         self._either.register(connected, POLLIN | POLLOUT)
+
+    @property
+    def ours(self) -> bool:
+        """False in a child that was forked since: parent and child would take each other's replies."""
+        return self._pid == os.getpid()
 
     def take_arrived(self) -> None:
         """Look at what has come without being waited for."""
@@ -80,7 +87,8 @@ class SocketConnection:
 
     def leave(self) -> None:
         """Say goodbye where that takes no waiting, and close."""
-        self._send_at_once(self.conversation.say_goodbye())
+        if self.ours:
+            self._send_at_once(self.conversation.say_goodbye())
         self.close()
 
     def close(self) -> None:
@@ -116,9 +124,9 @@ class SocketConnection:
                 rest = rest[self._send(rest) :]
 
     def _wait(self, poller: poll, deadline: Deadline) -> int:
-        ready = poller.poll(1e3 * deadline.left_s())
-        if not ready:
-            raise timed_out(self.conversation.address, deadline.timeout_s)
+        while not (ready := poller.poll(1e3 * deadline.left_s())):
+            if not deadline.left_s():
+                raise timed_out(self.conversation.address, deadline.timeout_s)
         return ready[0][1]
 
     def _receive(self) -> None:
@@ -134,7 +142,7 @@ class SocketConnection:
             return
         except OSError as error:
             self._lose(error.strerror)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: bytes may be gone that were not looked at
             self.close()
             raise
 

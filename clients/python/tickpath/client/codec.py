@@ -10,6 +10,7 @@ Rules
 """
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TypeAlias
 
 import numpy as np
@@ -141,7 +142,7 @@ class Codec:
     def _layout(self, shapes: tuple[tuple[int, ...] | None, ...], rows: int | None) -> Layout:
         layout = self._layouts.get(shapes)
         if layout is None or (rows is not None and rows != layout.rows):
-            return self._new_layout(shapes, rows)
+            return self._new_layout(shapes, None if rows is None else index(rows))
         return layout
 
     def _new_layout(self, shapes: tuple[tuple[int, ...] | None, ...], rows: int | None) -> Layout:

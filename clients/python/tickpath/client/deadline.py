@@ -1,9 +1,12 @@
 """The time that a call has."""
 
 import time
-from typing import Self
+from typing import Final, Self
 
 import msgspec
+
+# Eleven days: nobody waits longer, and every way to wait takes it; poll can't wait for a month.
+LEFT_S_MAX: Final = 1e6
 
 
 class Deadline(msgspec.Struct, frozen=True, gc=False):
@@ -18,5 +21,5 @@ class Deadline(msgspec.Struct, frozen=True, gc=False):
         return cls(time.monotonic() + timeout_s, timeout_s)
 
     def left_s(self) -> float:
-        """Never negative."""
-        return max(0.0, self.at_s - time.monotonic())
+        """Never negative, and never more than LEFT_S_MAX."""
+        return min(max(0.0, self.at_s - time.monotonic()), LEFT_S_MAX)

@@ -151,6 +151,8 @@ def refusal(code: Code, message: str) -> RefusedError:
 
 def unreachable(address: object, reason: object) -> ConnectError:
     """No connection to this address could be opened."""
+    if isinstance(reason, OSError):
+        reason = reason.strerror or reason
     return ConnectError(
         f"can't connect to {address}: {reason}; is the server running there? `tickpath serve` starts one"
     )
