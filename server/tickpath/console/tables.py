@@ -64,7 +64,7 @@ def answer_tables(answers: Answers) -> list[object]:
         parts += [f"{name} {array.dtype.name}{list(array.shape)}", np.array2string(array, threshold=100), ""]
     total = ("client total", answers.total_ns)
     if len(answers.total_ns) == 1:
-        return [*parts, "One request, not warmed up", _single_stage_table("Stages", answers.stages_ns, total)]
+        return [*parts, "One request, not warmed up", _single_stage_table("Stages, µs", answers.stages_ns, total)]
     parts.append(latency_table("Latency of one request after another, µs", dict([total])))
     return [*parts, stage_table("Stages, µs", answers.stages_ns, total)]
 
