@@ -149,8 +149,8 @@ tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
 tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
-Exit code: 0 after SIGTERM or Ctrl-C, 2 the configuration is wrong, 3 a model is refused, 4 an address can't be listened
-on, 1 anything else.
+Exit code: 0 after SIGTERM or Ctrl-C once it listens, 2 the configuration is wrong, 3 a model is refused, 4 an address
+can't be listened on, 1 anything else.
 """
 
 
@@ -187,6 +187,11 @@ on, 1 anything else.
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, or all that FILE.toml names."""
+    import signal
+
+    # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     from tickpath.console.settings import serve_values
     from tickpath.server.config import ConfigError, make_config, read_config
 
@@ -258,9 +263,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 def call(
     *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool
 ) -> None:
-    """Ask model NAME for a prediction.
-
-    Shows it, and where its time went."""
+    """Ask NAME for a prediction; show it, and where its time went."""
     from tickpath.client import Client, TickpathError
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
@@ -317,15 +320,20 @@ def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) ->
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_zoo, help="Say what there is.")
 @click.argument("name")
 @click.argument("out", metavar="OUT.onnx", type=Path)
-def zoo(name: str, out: Path) -> None:
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def zoo(name: str, out: Path, force: bool) -> None:
     """Write a reference model: a real one's shape, untrained weights."""
     from tickpath.engines import zoo as models_zoo
 
     _check_zoo(name)
     try:
-        out.write_bytes(models_zoo.build(name).SerializeToString())
+        with out.open("wb" if force else "xb") as file:
+            file.write(models_zoo.build(name).SerializeToString())
+    except FileExistsError:
+        raise Failed(f"{out} is there already: give another name, or --force to write over it") from None
     except OSError as error:
         raise Failed(f"{out}: {error.strerror}") from None
+    click.echo(f"{out}: {models_zoo.describe(name)}")
 
 
 def _check_zoo(name: str) -> None:

@@ -133,6 +133,18 @@ def test_an_address_in_use_ends_with_4(folder: Path) -> None:
     assert f"127.0.0.1:{port}" in done.stderr
 
 
+def test_the_zoo_writes_over_nothing_unless_told(tmp_path: Path) -> None:
+    path = tmp_path / "null.onnx"
+    path.write_text("precious")
+    code, line = refused("zoo", "null", str(path))
+    assert (code, path.read_text()) == (1, "precious")
+    assert "--force" in line
+    done = run("zoo", "null", str(path), "--force")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(path) in done.stdout
+    onnx.load(path)
+
+
 def test_nobody_there_ends_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"

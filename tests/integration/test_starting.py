@@ -237,6 +237,19 @@ def test_short_limits_for_clients_do_not_hinder_the_warm_up(field: str, null: st
         pass
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_imports_ends_it_without_a_word(null: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "tickpath.cli", "serve", null, "--port", "0", "--no-observer"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).endswith("numpy._utils\n"):
+            assert line
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (-number, "")
+    assert [line for line in err.splitlines() if not line.startswith("import time:")] == []
+
+
 # An extension module that is being set up turns whatever is raised into an ImportError of its own.
 STOPPED_IN_AN_IMPORT = """
 import os, signal, sys

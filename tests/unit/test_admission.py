@@ -110,3 +110,11 @@ def test_load_is_refused_before_anything_is_queued(
 ) -> None:
     refusal = refuse_load(request_id, dict.fromkeys(in_flight), LIMITS, room, "book")
     assert (refusal and refusal.code) == code
+
+
+def test_a_model_without_a_batch_axis_is_told_how_to_get_one() -> None:
+    rules = model_rules("book", 1, (TensorInfo("window", "float32", (8, 2), -1, False),))
+    refusal = refuse_form(Infer(1, 0, 8, [memoryview(bytes(64))]), rules, 1)
+    assert refusal is not None
+    assert refusal.code is Code.BAD_SHAPE
+    assert "--shape window=N,..." in refusal.message

@@ -77,3 +77,13 @@ class EngineSpec:
     @property
     def batched(self) -> bool:
         return any(tensor.batch_axis is not None for tensor in self.inputs)
+
+    @property
+    def batch_hint(self) -> str:
+        """The options that would make the first axis the batch axis, where the file fixes one size above 1 for it in
+        every input that must be given and none is declared; else empty."""
+        required = [tensor for tensor in self.inputs if not tensor.optional]
+        sizes = {tensor.shape[:1] for tensor in required}
+        if self.batched or len(sizes) != 1 or sizes <= {(), (1,)}:
+            return ""
+        return " ".join(f"--shape {t.name}={','.join(map(str, ('N', *t.shape[1:])))}" for t in required)

@@ -135,9 +135,7 @@ REQUEST_FLAGS: Final = 8
 @click.option("--samples", "samples_path", type=Path, metavar="FILE.npy", help="Write every request's row.")
 @click.pass_context
 def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
-    """Load a server and see the tail.
-
-    Latency counts from when each request was meant to leave."""
+    """Load a server, and see the tail. Latency counts from when each request was meant to leave."""
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)
         return 0

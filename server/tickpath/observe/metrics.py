@@ -118,7 +118,7 @@ class SnapshotCollector(Collector):
     def _durations(self) -> Metric:
         family = HistogramMetricFamily(
             "tickpath_request_duration_seconds",
-            "From a request's first byte to its reply being sent.",
+            "From a request's first byte to its reply being sent, since the start; adds up over servers and any time.",
             labels=("model", "version"),
         )
         for labels, indices in self._by_version.items():
@@ -143,7 +143,7 @@ class SnapshotCollector(Collector):
         # A summary, not a gauge: only there may a series have the label `quantile`, says promtool.
         latency = Metric(
             "tickpath_request_latency_seconds",
-            "From a request's first byte to its reply being sent, over the last 60 s; 0 without samples.",
+            "p50, p99 and p99.9 of this one server's last 60 s, first byte to reply sent; 0 without samples.",
             "summary",
         )
         samples = GaugeMetricFamily(
@@ -160,7 +160,9 @@ class SnapshotCollector(Collector):
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily(
-            "tickpath_requests_total", "Requests by how they ended.", labels=("model", "version", "code")
+            "tickpath_requests_total",
+            f"Requests by how they ended; model {NO_MODEL}: refused before the model was known.",
+            labels=("model", "version", "code"),
         )
         refused = self._snapshot.totals[GlobalCell.CODES :]
         for code, text in _CODES.items():

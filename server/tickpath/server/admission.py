@@ -85,6 +85,12 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
             Code.BAD_SHAPE,
             f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer",
         )
+    if rules.inputs and rules.bytes_at[0] == rules.bytes_at[1]:  # no input grows with the rows
+        return Refusal(
+            Code.BAD_SHAPE,
+            f"model {rules.model!r} has no batch axis, so a request is 1 row, {infer.rows} came: send each alone, or "
+            f"declare the axis when serving, as in --shape {rules.inputs[0].name}=N,...",
+        )
     return Refusal(
         Code.BAD_SHAPE,
         f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: "
@@ -109,8 +115,12 @@ def _bad_bytes(infer: Infer, tensor: TensorInfo, rules: ModelRules, came: int) -
     return Refusal(
         Code.BAD_SHAPE,
         f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
-        f"{tensor.bytes_at(infer.rows)} bytes at {infer.rows} rows, {came} came",
+        f"{tensor.bytes_at(infer.rows)} bytes at {_count(infer.rows)}, {came} came",
     )
+
+
+def _count(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:

@@ -142,14 +142,17 @@ class _Core:
             stack.callback(model.executor.join)
             stack.callback(model.executor.close)
             models.append(model)
+            hint = model.engine.spec.batch_hint
             log.info(
-                "model %s: %s; %s; buckets %s; %.1f µs for the largest, so it runs %s%s",
+                "serving %s: %s; %s; buckets %s; %.1f µs at %d rows, so it runs %s%s%s",
                 model.info.name,
                 model.engine.spec.describe(),
                 model.description.engine,
                 ",".join(map(str, model.info.buckets)),
                 model.compute_ns / 1e3,
+                model.info.buckets[-1],
                 "inline on the loop" if model.executor.kind == "inline" else "on its own thread",
+                f"; if its first axis is a batch, serve it with {hint}" if hint else "",
                 "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
             )
         return tuple(models)

@@ -50,6 +50,9 @@ else:
 
         return AsyncClient
 
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AddressError",
