@@ -1,7 +1,9 @@
 """Every client against a real server, over TCP and a Unix socket: answers, refusals, and a server that goes."""
 
+import asyncio
 import itertools
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.serving import RunningServer, serve, write_zoo
 from tests.unit.client.callers import CALLERS, MakeCaller
 
 from tickpath.client import (
+    AsyncClient,
     BadShapeError,
     BadValueError,
     Client,
@@ -147,3 +150,32 @@ def test_a_call_may_be_interrupted_anywhere(server: RunningServer) -> None:
                 sys.settrace(None)
             np.testing.assert_array_equal(client.infer("mlp", x)["y"], expected)
     assert moment > 20
+
+
+def test_clients_do_not_wait_for_a_dead_host(server: RunningServer) -> None:
+    """What the kernel is told: unacknowledged for ten seconds ends the connection, of either client."""
+    with Client(server.address) as client:
+        client.ping()
+        assert _user_timeouts_ms() == [10_000]
+
+    async def ask() -> None:
+        async with AsyncClient(server.address) as client:
+            await client.ping()
+            assert _user_timeouts_ms() == [10_000]
+
+    asyncio.run(ask())
+
+
+def _user_timeouts_ms() -> list[int]:
+    """TCP_USER_TIMEOUT of this process's connected TCP sockets."""
+    timeouts = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            if not entry.readlink().name.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as found:
+                if found.family == socket.AF_INET and found.getpeername():
+                    timeouts.append(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        except OSError:
+            continue
+    return timeouts

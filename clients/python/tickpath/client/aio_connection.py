@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
+from tickpath.client.dead_peer import notice_dead_peer
 from tickpath.client.deadline import Deadline
 from tickpath.client.errors import TickpathError, lost, timed_out
 
@@ -149,5 +150,6 @@ async def open_connection(address: Address, conversation: Conversation) -> AioCo
     if isinstance(address, UnixAddress):
         await loop.create_unix_connection(lambda: connection, address.path)
     else:
-        await loop.create_connection(lambda: connection, address.host, address.port)
+        transport, _ = await loop.create_connection(lambda: connection, address.host, address.port)
+        notice_dead_peer(transport.get_extra_info("socket"))
     return connection

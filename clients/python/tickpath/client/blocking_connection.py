@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
+from tickpath.client.dead_peer import notice_dead_peer
 from tickpath.client.deadline import Deadline
 from tickpath.client.errors import ConnectionLostError, lost, timed_out
 
@@ -157,6 +158,7 @@ def open_socket(address: Address, deadline: Deadline) -> socket.socket:
     if not isinstance(address, UnixAddress):
         connected = socket.create_connection((address.host, address.port), timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        notice_dead_peer(connected)
         return connected
     connected = socket.socket(socket.AF_UNIX)
     try:
