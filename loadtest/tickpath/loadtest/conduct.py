@@ -16,7 +16,7 @@ from tickpath.loadtest.goodput import Goodput, parse_slo, search
 from tickpath.loadtest.run import Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Poisson
-from tickpath.loadtest.target import make_target
+from tickpath.loadtest.targets import make_target
 
 if TYPE_CHECKING:
     from tickpath.loadtest.loadgen import Ruling

@@ -4,13 +4,10 @@ The two protocols are sans-IO, so that one sender, with one clock, measures all 
 class that takes `Options`; name it `module:Class`.
 """
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
-
-from tickpath.loadtest.errors import LoadTestError
 
 Stamps: TypeAlias = tuple[int, ...]
 
@@ -71,23 +68,3 @@ class Target(Protocol):
 
     def dialogue(self) -> Dialogue:
         """A new one, for a new connection."""
-
-
-def make_target(kind: str, options: Options) -> Target:
-    """`kind` is "tickpath", "echo" or "module:Class". Raises LoadTestError."""
-    from tickpath.loadtest.echo import EchoTarget
-    from tickpath.loadtest.tickpath_target import TickpathTarget
-
-    built_in: dict[str, Callable[[Options], Target]] = {"tickpath": TickpathTarget, "echo": EchoTarget}
-    return (built_in.get(kind) or _plugged_in(kind))(options)
-
-
-def _plugged_in(kind: str) -> Callable[[Options], Target]:
-    module, _, name = kind.partition(":")
-    if not module or not name:
-        raise LoadTestError(f"a target is tickpath, echo or module:Class, {kind!r} came")
-    try:
-        found: Callable[[Options], Target] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise LoadTestError(f"target {kind!r} can't be imported: {error}; is it on PYTHONPATH?") from None
-    return found

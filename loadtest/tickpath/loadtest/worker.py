@@ -27,7 +27,8 @@ from tickpath.loadtest.plan import Ended, Failed, Message, Plan, Started
 from tickpath.loadtest.rows import Rows, RowWriter, open_rows
 from tickpath.loadtest.run import OK
 from tickpath.loadtest.sender import Sender, ServerLostError
-from tickpath.loadtest.target import Target, make_target
+from tickpath.loadtest.target import Target
+from tickpath.loadtest.targets import make_target
 
 # Between the moment when all is ready and the first request.
 LEAD_NS: Final = 1_000_000
