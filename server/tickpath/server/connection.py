@@ -11,6 +11,7 @@ nothing is written any more either.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from typing import Final, cast
 
 from tickpath.observe.records import GlobalCell
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 LINGER_S: Final = 1.0
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol, ABC):
     """One connection of a client. All methods run on the loop's thread."""
 
     def __init__(self, service: Service) -> None:
@@ -43,25 +44,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- what is said on it --
 
+    @abstractmethod
     def _begun(self) -> None:
         """There is room for this client: wait for its first words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _busy(self) -> bool:
         """Whether it waits for an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_up(self) -> None:
         """Replies can be written again: go on where it stopped."""
-        raise NotImplementedError
 
+    @abstractmethod
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lost(self) -> None:
         """The client is gone: what waits for it is taken back."""
-        raise NotImplementedError
 
     # -- the transport's side --
 
