@@ -42,7 +42,7 @@ def test_who_waits_for_answers_does_not_see_the_freeze() -> None:
     assert (uncorrected.p50_ns, uncorrected.p99_ns, uncorrected.p999_ns) == (SERVICE_NS,) * 3
     assert uncorrected.max_ns == 2_000_000_000 + SERVICE_NS
     assert invalid(run) == (
-        "the sender was late: 1,905,000.0 of the p99 of 1,905,100.0 µs are its own; "
+        "the sender was late: 1,050,000.0 of the p90 of 1,050,100.0 µs are its own; "
         "lower the rate, or give it a core of its own",
     )
 
@@ -86,7 +86,8 @@ def late_by(late_ns: int, share: float, service_ns: int = SERVICE_NS) -> Run:
     ("run", "percentile"),
     [
         (late_by(11_000, share=0.4), None),  # the median is not among them, p99 is: 11 of 111 µs
-        (late_by(12_000, share=0.4), "p99"),
+        (late_by(12_000, share=0.4), "p90"),
+        (late_by(1_000_000, share=0.06), "p95"),
         (late_by(12_000, share=0.6), "p50"),
         (late_by(1_000_000, share=0.009), None),  # beyond p99; p99.9 of 5,000 is thin
         (late_by(1_000_000, share=0.011), "p99"),
@@ -98,6 +99,15 @@ def late_by(late_ns: int, share: float, service_ns: int = SERVICE_NS) -> Run:
 def test_lateness_counts_where_it_moves_a_percentile(run: Run, percentile: str | None) -> None:
     reasons = invalid(run)
     assert [f"of the {percentile} of" in reason for reason in reasons] == [True] * (percentile is not None)
+
+
+def test_a_closed_loop_that_was_left_waiting_is_invalid() -> None:
+    """One request never answered is few, and may be most of the time."""
+    offsets_ns = Constant(1000, 5).offsets_ns()
+    run = run_of(offsets_ns, offsets_ns, offsets_ns + SERVICE_NS)
+    run.rows["code"][-1], run.rows["done_ns"][-1] = PENDING, 0
+    assert invalid(run) == ()
+    assert "never answered" in invalid(replace(run, open_loop=False))[0]
 
 
 def test_lateness_counts_in_a_p999_that_is_not_thin() -> None:

@@ -153,7 +153,8 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
             return 0 if outputs.report(runs) else INVALID
         goodput = conduct.find_goodput(slo, target, loop, progress)
         outputs.report([probe.run for probe in goodput.probes])
-    click.echo(goodput.describe())
+    # Beside files on stdout, what is for people goes to stderr.
+    click.echo(goodput.describe(), err=Path("-") in (options["json_path"], options["csv_path"]))
     return 0 if goodput.rate_hz else INVALID
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from tickpath.loadtest.latency import P50, P99, P999, is_thin, nearest_rank, rank_of
+from tickpath.loadtest.latency import P50, P99, PERCENTILES, is_thin, nearest_rank, rank_of
 from tickpath.loadtest.run import LOST, OK, PENDING, SKIPPED, UNSENT, Run
 
 # A percentile that is a tenth off still ranks servers; where more is the sender's, it measures the sender.
@@ -32,7 +32,7 @@ def invalid(run: Run) -> tuple[str, ...]:
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
     lost = (f"the server was lost: {run.reason}",) if run.ending == "server lost" else ()
-    return (*lost, *_unasked(run), *_late(run), *_unmeasured(run))
+    return (*lost, *_unasked(run), *_late(run), *_stood_still(run), *_unmeasured(run))
 
 
 def _unasked(run: Run) -> tuple[str, ...]:
@@ -53,6 +53,12 @@ def _late(run: Run) -> tuple[str, ...]:
     return ()
 
 
+def _stood_still(run: Run) -> tuple[str, ...]:
+    """A closed loop asks nothing while it waits: few requests are then missing, however long the server stood still."""
+    pending = 0 if run.open_loop else run.count(PENDING)
+    return (f"{pending:,} requests were never answered: the server may have stood still",) if pending else ()
+
+
 def _unmeasured(run: Run) -> tuple[str, ...]:
     # A run that was interrupted ends with the requests that it did not come to.
     codes = [code for code in UNMEASURED if code != UNSENT or run.ending == "complete"]
@@ -70,8 +76,8 @@ def _unmeasured(run: Run) -> tuple[str, ...]:
 
 
 def _judged(count: int) -> dict[str, Fraction]:
-    """A thin p99.9 is marked as such and claims nothing."""
-    return {"p50": P50, "p99": P99} | ({} if is_thin(count, P999) else {"p99.9": P999})
+    """All that are told. A thin one is marked as such and claims nothing; p50 and p99 are claimed by every run."""
+    return {name: q for name, q in PERCENTILES.items() if q in (P50, P99) or not is_thin(count, q)}
 
 
 def _endings(run: Run, codes: list[int] | None = None) -> str:

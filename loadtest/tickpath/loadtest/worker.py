@@ -47,6 +47,7 @@ def run(plan: Plan) -> Ended:
     target = make_target(plan.target, plan.options)
     address = parse_address(plan.options.address)
     links = [open_link(n, address, target.dialogue(), plan.in_flight_max) for n in range(plan.connections)]
+    _check_room(plan, min(link.in_flight_max for link in links))
     rows = open_rows(Path(plan.rows))
     sender = Sender(links, RowWriter(rows))
     _warm_up(plan, sender, rows, target)
@@ -54,6 +55,17 @@ def run(plan: Plan) -> Ended:
     gc.freeze()
     gc.disable()
     return _measure(plan, sender, rows, Started(target.name, target.model, [link.connect_ns for link in links]))
+
+
+def _check_room(plan: Plan, in_flight_max: int) -> None:
+    """A closed loop keeps as many in flight as were asked for, or none. Raises LoadTestError."""
+    each = -(-plan.concurrency // plan.connections)
+    if each > in_flight_max:
+        needed = -(-plan.concurrency // in_flight_max)
+        raise LoadTestError(
+            f"{plan.concurrency} requests in flight are {each} on a connection, which may have {in_flight_max}: "
+            f"take at least --connections {needed}"
+        )
 
 
 def _warm_up(plan: Plan, sender: Sender, rows: Rows, target: Target) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.loadtest.latency import Summary, summarise
-from tickpath.loadtest.run import NANOSECONDS, OK, Run
+from tickpath.loadtest.run import NANOSECONDS, OK, SKIPPED, Run
 from tickpath.loadtest.validity import UNMEASURED, invalid
 from tickpath.wire import Code
 
@@ -117,10 +117,11 @@ def _code_name(code: int) -> str:
 
 def _span_ns(run: Run) -> int:
     """From the first intended time to the last thing that happened: time in which nothing was answered counts."""
-    sent = run.rows[run.rows["sent_ns"] > 0]
-    if not len(sent):
+    due = run.rows[(run.rows["sent_ns"] > 0) | (run.rows["code"] == SKIPPED)]
+    if not len(due):
         return 0
-    return int(max(sent["done_ns"].max(), sent["sent_ns"].max()) - sent["intended_ns"].min())
+    last_ns = max(due["done_ns"].max(), due["sent_ns"].max(), due["intended_ns"].max())
+    return int(last_ns - due["intended_ns"].min())
 
 
 def _in_flight_max(run: Run) -> int:
