@@ -58,7 +58,7 @@ def main(models: str, rounds: int, samples: int, placement: str) -> None:
         bench = _Bench(Path(folder), cpus, spin=placement != "same")
         try:
             for name in models.split(","):
-                bench.add_model(name)
+                bench.add_version(name)
             for _ in track(range(rounds), description="rounds", disable=not sys.stderr.isatty()):
                 bench.round(samples)
         finally:
@@ -77,7 +77,7 @@ class _Bench:
         self._rows: dict[tuple[str, str], Row] = {}
         self.notes: list[str] = []
 
-    def add_model(self, name: str) -> None:
+    def add_version(self, name: str) -> None:
         """Build the model and start its servers, each asleep until it is measured."""
         path = self._folder / f"{name}.onnx"
         subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", name, str(path)], check=True, capture_output=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.serving import write_config
 
-from tickpath.observe.records import BUCKETS_MAX, MODELS_MAX
+from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.config import ConfigError, ServerConfig, make_config, read_config
 
 MODEL = {"path": "btc.onnx"}

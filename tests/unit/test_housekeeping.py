@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from tickpath.observe.reader import RecordReader
-from tickpath.observe.records import GlobalCell, ModelCell, RecordWriter, model_base
+from tickpath.observe.records import GlobalCell, VersionCell, RecordWriter, version_base
 from tickpath.server import housekeeping
 from tickpath.server.housekeeping import Housekeeping
 
@@ -75,9 +75,9 @@ def test_queues_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         reader = RecordReader(records.fd)
         models[1].executor.waiting = 17
         house.start()
-        await until(lambda: reader.totals()[model_base(1) + ModelCell.QUEUE_DEPTH] == 17)
+        await until(lambda: reader.totals()[version_base(1) + VersionCell.QUEUE_DEPTH] == 17)
         models[1].executor.waiting = 0
-        await until(lambda: reader.totals()[model_base(1) + ModelCell.QUEUE_DEPTH] == 0)
+        await until(lambda: reader.totals()[version_base(1) + VersionCell.QUEUE_DEPTH] == 0)
 
     keeping_house(body)
 

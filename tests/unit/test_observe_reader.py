@@ -8,12 +8,12 @@ import pytest
 
 from tickpath.observe import records as layout
 from tickpath.observe.reader import LayoutError, RecordReader, Records
-from tickpath.observe.records import CoreDescription, GlobalCell, ModelCell, ModelDescription, RecordWriter
+from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter
 from tickpath.wire import Code
 
 RING = layout.RING_RECORDS
-MLP = ModelDescription("mlp", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
-GRU = ModelDescription("gru", "3", "onnxruntime", "float32", "cd" * 32, "thread", (1,))
+MLP = VersionDescription("mlp", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
+GRU = VersionDescription("gru", "3", "onnxruntime", "float32", "cd" * 32, "thread", (1,))
 
 
 @pytest.fixture
@@ -124,18 +124,18 @@ def test_totals_are_exact_whatever_the_ring_lost(writer: RecordWriter) -> None:
     writer.refused(0, Code.DEADLINE)
     writer.refused(None, Code.UNKNOWN_MODEL)
     writer.add(GlobalCell.SESSIONS_OPENED, 3)
-    writer.set_model(1, ModelCell.IN_FLIGHT, 5)
-    writer.add_model(1, ModelCell.DEADLINE_MISSES)
+    writer.set_version(1, VersionCell.IN_FLIGHT, 5)
+    writer.add_version(1, VersionCell.DEADLINE_MISSES)
     totals = reader.totals()
-    model = totals[layout.model_base(0) :]
-    assert model[ModelCell.CODES + layout.OK] == 2 * RING
-    assert model[ModelCell.REPLAYS + 2] == 2 * RING
-    assert model[ModelCell.PADDED_ROWS] == 2 * RING
-    assert model[ModelCell.CODES + Code.DEADLINE] == 1
+    model = totals[layout.version_base(0) :]
+    assert model[VersionCell.CODES + layout.OK] == 2 * RING
+    assert model[VersionCell.REPLAYS + 2] == 2 * RING
+    assert model[VersionCell.PADDED_ROWS] == 2 * RING
+    assert model[VersionCell.CODES + Code.DEADLINE] == 1
     assert totals[GlobalCell.CODES + Code.UNKNOWN_MODEL] == 1
     assert totals[GlobalCell.SESSIONS_OPENED] == 3
-    assert totals[layout.model_base(1) + ModelCell.IN_FLIGHT] == 5
-    assert totals[layout.model_base(1) + ModelCell.DEADLINE_MISSES] == 1
+    assert totals[layout.version_base(1) + VersionCell.IN_FLIGHT] == 5
+    assert totals[layout.version_base(1) + VersionCell.DEADLINE_MISSES] == 1
     assert totals.sum() == 6 * RING + 11
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tickpath.observe import records as layout
 from tickpath.observe.reader import RecordReader, Totals
-from tickpath.observe.records import CoreDescription, GlobalCell, ModelCell, ModelDescription, RecordWriter, model_base
+from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter, version_base
 from tickpath.wire import Code
 
 STAMPS = (1, 2, 3, 4, 5, 6)
@@ -33,10 +33,10 @@ def test_a_new_core_is_starting_and_has_counted_nothing(writer: RecordWriter) ->
 
 
 def test_cells_do_not_overlap() -> None:
-    assert max(GlobalCell) + layout.CODE_COUNT == layout.GLOBAL_CELLS == model_base(0)
-    assert ModelCell.CODES + layout.CODE_COUNT == ModelCell.REPLAYS
-    assert ModelCell.REPLAYS + layout.BUCKETS_MAX == layout.MODEL_CELLS == model_base(1) - model_base(0)
-    assert layout.TOTALS_OFFSET + 8 * model_base(layout.MODELS_MAX) == layout.HEAD_OFFSET
+    assert max(GlobalCell) + layout.CODE_COUNT == layout.GLOBAL_CELLS == version_base(0)
+    assert VersionCell.CODES + layout.CODE_COUNT == VersionCell.REPLAYS
+    assert VersionCell.REPLAYS + layout.BUCKETS_MAX == layout.VERSION_CELLS == version_base(1) - version_base(0)
+    assert layout.TOTALS_OFFSET + 8 * version_base(layout.MODELS_MAX) == layout.HEAD_OFFSET
 
 
 def test_every_cell_of_every_model_is_its_own(writer: RecordWriter) -> None:
@@ -45,9 +45,9 @@ def test_every_cell_of_every_model_is_its_own(writer: RecordWriter) -> None:
         writer.set_cell(cell, 1000 + cell)
         expected[int(cell)] = 1000 + cell
     for model in (0, 1, layout.MODELS_MAX - 1):
-        for of_model in ModelCell:
-            writer.set_model(model, of_model, 100 * model + of_model + 1)
-            expected[model_base(model) + of_model] = 100 * model + of_model + 1
+        for of_model in VersionCell:
+            writer.set_version(model, of_model, 100 * model + of_model + 1)
+            expected[version_base(model) + of_model] = 100 * model + of_model + 1
     assert counted(writer) == expected
 
 
@@ -55,13 +55,13 @@ def test_counts_add_up_and_gauges_fall(writer: RecordWriter) -> None:
     for _ in range(3):
         writer.add(GlobalCell.PROTOCOL_ERRORS)
     writer.add(GlobalCell.GC_PAUSE_NS, 50)
-    writer.add_model(1, ModelCell.IN_FLIGHT)
-    writer.add_model(1, ModelCell.IN_FLIGHT)
-    writer.add_model(1, ModelCell.IN_FLIGHT, -1)
+    writer.add_version(1, VersionCell.IN_FLIGHT)
+    writer.add_version(1, VersionCell.IN_FLIGHT)
+    writer.add_version(1, VersionCell.IN_FLIGHT, -1)
     assert counted(writer) == {
         GlobalCell.PROTOCOL_ERRORS: 3,
         GlobalCell.GC_PAUSE_NS: 50,
-        model_base(1) + ModelCell.IN_FLIGHT: 1,
+        version_base(1) + VersionCell.IN_FLIGHT: 1,
     }
 
 
@@ -70,20 +70,20 @@ def test_a_refusal_counts_under_its_code(writer: RecordWriter, code: Code) -> No
     writer.refused(None, code)
     writer.refused(2, code)
     writer.refused(2, code)
-    assert counted(writer) == {GlobalCell.CODES + code: 1, model_base(2) + ModelCell.CODES + code: 2}
+    assert counted(writer) == {GlobalCell.CODES + code: 1, version_base(2) + VersionCell.CODES + code: 2}
 
 
 def test_an_answer_counts_its_replay_and_its_padding(writer: RecordWriter) -> None:
-    base = model_base(1)
+    base = version_base(1)
     writer.answered(1, 3, 8, 8, 1, STAMPS, 7, 0)
-    assert counted(writer) == {base + ModelCell.CODES + layout.OK: 1, base + ModelCell.REPLAYS + 3: 1}
+    assert counted(writer) == {base + VersionCell.CODES + layout.OK: 1, base + VersionCell.REPLAYS + 3: 1}
     writer.answered(1, 3, 8, 5, 2, STAMPS, 7, 0)
     writer.answered(1, 0, 1, 1, 3, STAMPS, 7, 0)
     assert counted(writer) == {
-        base + ModelCell.CODES + layout.OK: 3,
-        base + ModelCell.REPLAYS: 1,
-        base + ModelCell.REPLAYS + 3: 2,
-        base + ModelCell.PADDED_ROWS: 3,
+        base + VersionCell.CODES + layout.OK: 3,
+        base + VersionCell.REPLAYS: 1,
+        base + VersionCell.REPLAYS + 3: 2,
+        base + VersionCell.PADDED_ROWS: 3,
     }
 
 
@@ -95,7 +95,7 @@ def test_the_largest_ids_and_times_fit(writer: RecordWriter) -> None:
 
 
 def test_as_many_models_as_there_are_places(writer: RecordWriter) -> None:
-    models = [ModelDescription(f"{n:064}", "1", "onnxruntime", "float32", "0" * 64, "inline", (1,)) for n in range(65)]
+    models = [VersionDescription(f"{n:064}", "1", "onnxruntime", "float32", "0" * 64, "inline", (1,)) for n in range(65)]
     writer.describe(CoreDescription(1, tuple(models[:64])))
     assert RecordReader(writer.fd).description().models == tuple(models[:64])
     with pytest.raises(ValueError, match="65 models"):

@@ -14,7 +14,7 @@ from tests.peer import Peer
 
 from tickpath.engines import Array
 from tickpath.observe.reader import RecordReader
-from tickpath.observe.records import ModelCell, ModelDescription, RecordWriter, model_base
+from tickpath.observe.records import VersionCell, VersionDescription, RecordWriter, version_base
 from tickpath.server import session as session_module
 from tickpath.server.admission import model_rules
 from tickpath.server.config import make_config
@@ -61,7 +61,7 @@ def echo_model(compute: Compute = copy_through) -> ServedModel:
         info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
         rules=model_rules("echo", 1, (x,)),
         executor=InlineExecutor(Lane(engine, "1", (1,), refuse_bad_values=False)),
-        description=ModelDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
+        description=VersionDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
         engine=engine,
         compute_ns=0,
         locked=True,
@@ -207,7 +207,7 @@ def test_an_answer_that_is_too_late_is_given_and_counted() -> None:
             peer.greet()
             peer.send(ask(1, budget_ns), ask(2))
             results(peer, 2)
-        assert reader.totals()[model_base(0) + ModelCell.DEADLINE_MISSES] == 1
+        assert reader.totals()[version_base(0) + VersionCell.DEADLINE_MISSES] == 1
 
     serving(body, compute=overrun)
 

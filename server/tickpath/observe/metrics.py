@@ -5,7 +5,8 @@ series. All that can exist exists at 0 from the start, and nothing is ever NaN: 
 number of samples beside it says so.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,18 +25,20 @@ from tickpath.observe.histograms import BUCKET_BOUNDS_NS, quantile_ns
 from tickpath.observe.process import KINDS, CoreProcess
 from tickpath.observe.records import (
     GLOBAL_CELLS,
-    MODEL_CELLS,
-    MODELS_MAX,
     OK,
+    VERSION_CELLS,
+    VERSIONS_MAX,
     GlobalCell,
-    ModelCell,
-    ModelDescription,
     State,
+    VersionCell,
+    VersionDescription,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
 from tickpath.wire import Code
 
 QUANTILES: Final = ("0.5", "0.99", "0.999")
+
+RETIRED_SHOWN: Final = 4
 
 NO_MODEL: Final = "(none)"
 """The model and version of a request that was refused before its model was known; no model can be named so."""
@@ -46,11 +49,11 @@ _BOUNDS: Final = [str(bound / 1e9) for bound in BUCKET_BOUNDS_NS.tolist()] + ["+
 Labels = tuple[str, ...]
 Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
-_OF_MODEL: Final[tuple[tuple[Family, str, str, ModelCell], ...]] = (
-    (GaugeMetricFamily, "tickpath_in_flight", "Requests received and not yet answered.", ModelCell.IN_FLIGHT),
-    (GaugeMetricFamily, "tickpath_queue_depth", "Requests that wait for their executor.", ModelCell.QUEUE_DEPTH),
-    (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", ModelCell.PADDED_ROWS),
-    (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", ModelCell.DEADLINE_MISSES),
+_OF_MODEL: Final[tuple[tuple[Family, str, str, VersionCell], ...]] = (
+    (GaugeMetricFamily, "tickpath_in_flight", "Requests received and not yet answered.", VersionCell.IN_FLIGHT),
+    (GaugeMetricFamily, "tickpath_queue_depth", "Requests that wait for their executor.", VersionCell.QUEUE_DEPTH),
+    (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", VersionCell.PADDED_ROWS),
+    (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", VersionCell.DEADLINE_MISSES),
 )
 
 _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
@@ -93,10 +96,14 @@ class SnapshotCollector(Collector):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._models = snapshot.core.models
-        self._cells = snapshot.totals[GLOBAL_CELLS:].reshape(MODELS_MAX, MODEL_CELLS)
-        self._by_name = _grouped(self._models, lambda model: (model.name,))
-        self._by_version = _grouped(self._models, lambda model: (model.name, model.version))
+        versions = snapshot.core.versions
+        self._cells = snapshot.totals[GLOBAL_CELLS:].reshape(VERSIONS_MAX, VERSION_CELLS)
+        # Whatever has no version label adds up over all that the model ever had; a version's own series goes some
+        # time after it, or 200 reloads would make 200 times the series.
+        self._all = tuple(enumerate(versions))
+        self._shown = _shown(versions)
+        self._by_name = _grouped(self._all, lambda version: (version.name,))
+        self._by_version = _grouped(self._shown, lambda version: (version.name, version.version))
 
     def collect(self) -> Iterator[Metric]:
         yield self._durations()
@@ -169,7 +176,7 @@ class SnapshotCollector(Collector):
             family.add_metric((NO_MODEL, NO_MODEL, text), int(refused[code]))
         for labels, indices in self._by_version.items():
             for code, text in _CODES.items():
-                family.add_metric((*labels, text), self._sum(indices, ModelCell.CODES + code))
+                family.add_metric((*labels, text), self._sum(indices, VersionCell.CODES + code))
         return family
 
     def _replays(self) -> Metric:
@@ -177,28 +184,30 @@ class SnapshotCollector(Collector):
             "tickpath_graph_replays_total", "Graphs run, by the rows of their bucket.", labels=("model", "bucket")
         )
         replays: dict[Labels, int] = {}
-        for index, model in enumerate(self._models):
-            for place, bucket in enumerate(model.buckets):
-                series = (model.name, str(bucket))
-                replays[series] = replays.get(series, 0) + self._sum([index], ModelCell.REPLAYS + place)
+        for index, version in self._all:
+            for place, bucket in enumerate(version.buckets):
+                series = (version.name, str(bucket))
+                replays[series] = replays.get(series, 0) + self._sum([index], VersionCell.REPLAYS + place)
         for labels, count in replays.items():
             family.add_metric(labels, count)
         return family
 
-    def _of_model(self, kind: Family, name: str, text: str, cell: ModelCell) -> Metric:
+    def _of_model(self, kind: Family, name: str, text: str, cell: VersionCell) -> Metric:
         family = kind(name, text, labels=("model",))
         for labels, indices in self._by_name.items():
             family.add_metric(labels, self._sum(indices, cell))
         return family
 
     def _state(self) -> Iterator[Metric]:
-        info = InfoMetricFamily("tickpath_model", "The models served.")
-        for model in self._models:
-            info.add_metric((), _facts(model))
+        info = InfoMetricFamily("tickpath_model", "The versions that are loaded.")
+        for _, version in self._all:
+            if version.role != "retired":
+                info.add_metric((), _facts(version))
         ready = GaugeMetricFamily("tickpath_model_ready", "1 while the model answers requests.", labels=("model",))
         serving = self._snapshot.totals[GlobalCell.STATE] == State.READY
-        for labels in self._by_name:
-            ready.add_metric(labels, int(serving))
+        for labels, places in self._by_name.items():
+            live = any(self._snapshot.core.versions[place].role == "live" for place in places)
+            ready.add_metric(labels, int(serving and live))
         yield info
         yield ready
 
@@ -249,22 +258,37 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return choose_encoder("")
 
 
+def _shown(versions: Sequence[VersionDescription]) -> tuple[tuple[int, VersionDescription], ...]:
+    """Places and versions that have series of their own: those loaded, and of those retired the last few of each
+    model, so that whoever looks at a reload sees both sides of it."""
+    left: Counter[str] = Counter()
+    shown = []
+    for place, version in reversed(tuple(enumerate(versions))):
+        if version.role == "retired":
+            left[version.name] += 1
+            if left[version.name] > RETIRED_SHOWN:
+                continue
+        shown.append((place, version))
+    return tuple(reversed(shown))
+
+
 def _grouped(
-    models: tuple[ModelDescription, ...], labels: Callable[[ModelDescription], Labels]
+    versions: Iterable[tuple[int, VersionDescription]], labels: Callable[[VersionDescription], Labels]
 ) -> dict[Labels, list[int]]:
-    """Indices of the models by label values: two versions of a model are one series where the version is no label."""
+    """Places of the versions by label values: two versions of a model are one series where the version is no label."""
     groups: dict[Labels, list[int]] = {}
-    for index, model in enumerate(models):
-        groups.setdefault(labels(model), []).append(index)
+    for place, version in versions:
+        groups.setdefault(labels(version), []).append(place)
     return groups
 
 
-def _facts(model: ModelDescription) -> dict[str, str]:
+def _facts(version: VersionDescription) -> dict[str, str]:
     return {
-        "model": model.name,
-        "version": model.version,
-        "engine": model.engine,
-        "precision": model.precision,
-        "sha256": model.sha256,
-        "executor": model.executor,
+        "model": version.name,
+        "version": version.version,
+        "engine": version.engine,
+        "precision": version.precision,
+        "sha256": version.sha256,
+        "executor": version.executor,
+        "role": version.role,
     }

@@ -71,7 +71,7 @@ class RecordReader:
         return records[intact - start :]
 
     def totals(self) -> Totals:
-        """A copy of every total: GLOBAL_CELLS, then MODEL_CELLS for each model (see `layout.model_base`). Each is
+        """A copy of every total: GLOBAL_CELLS, then VERSION_CELLS for each place (see `layout.version_base`). Each is
         exact; two may be a request apart."""
         return self._totals.copy()
 

@@ -5,7 +5,7 @@ for who watches it.
 
     header   magic, layout version, generation of the description, its length
     describe JSON of CoreDescription; written at load, then `generation` rises
-    totals   u64 cells, exact for ever: GLOBAL_CELLS, then MODEL_CELLS for each of MODELS_MAX models
+    totals   u64 cells, exact for ever: GLOBAL_CELLS, then VERSION_CELLS for each of VERSIONS_MAX places
     head     how many records were ever written
     ring     RING_RECORDS records; record i lies at i % RING_RECORDS
     taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
@@ -19,22 +19,24 @@ import enum
 import mmap
 import os
 import struct
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from tickpath.wire import Code
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 2
+LAYOUT_VERSION: Final = 3
 
-# 64 models: a server of one core; and every label set stays small enough to look at.
-MODELS_MAX: Final = 64
+# Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
+# of a trading day. 264 bytes each.
+VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
 # 8192 records hold 100 ms at 80,000 requests a second, five of the observer's reading intervals; 1 MiB.
 RING_RECORDS: Final = 8192
-DESCRIPTION_BYTES_MAX: Final = 256 * 1024
+# 512 bytes for each version.
+DESCRIPTION_BYTES_MAX: Final = 512 * 1024
 
 OK: Final = 0
 """The code under which an answered request is counted; the others are those of `tickpath.wire.Code`."""
@@ -64,8 +66,8 @@ class GlobalCell(enum.IntEnum):
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
-class ModelCell(enum.IntEnum):
-    """Cells of one model, from its base."""
+class VersionCell(enum.IntEnum):
+    """Cells of one version, from its base."""
 
     IN_FLIGHT = 0
     QUEUE_DEPTH = 1
@@ -76,11 +78,11 @@ class ModelCell(enum.IntEnum):
 
 
 GLOBAL_CELLS: Final = GlobalCell.CODES + CODE_COUNT
-MODEL_CELLS: Final = ModelCell.REPLAYS + BUCKETS_MAX
+VERSION_CELLS: Final = VersionCell.REPLAYS + BUCKETS_MAX
 
 RECORD_FIELDS: Final = (
     "id",
-    "model",
+    "version",
     "bucket",
     "rows",
     "first_byte_ns",
@@ -92,12 +94,12 @@ RECORD_FIELDS: Final = (
     "sent_ns",
     "event_time_ns",
 )
-"""An answered request; each field a u64: the model's index, the bucket's size, stamps of the core's monotonic clock."""
+"""An answered request, each field a u64: its version's place, the bucket's size, stamps of the monotonic clock."""
 
 # Plain ints: an enum member costs a lookup each time, and these are added once a request.
-_ANSWERED: Final = int(ModelCell.CODES) + OK
-_REPLAYS: Final = int(ModelCell.REPLAYS)
-_PADDED_ROWS: Final = int(ModelCell.PADDED_ROWS)
+_ANSWERED: Final = int(VersionCell.CODES) + OK
+_REPLAYS: Final = int(VersionCell.REPLAYS)
+_PADDED_ROWS: Final = int(VersionCell.PADDED_ROWS)
 
 HEADER: Final = struct.Struct("<QQQQ")
 _RECORD: Final = struct.Struct(f"<{len(RECORD_FIELDS)}Q")
@@ -106,15 +108,15 @@ RECORD_BYTES: Final = _RECORD.size
 
 DESCRIPTION_OFFSET: Final = 4096
 TOTALS_OFFSET: Final = DESCRIPTION_OFFSET + DESCRIPTION_BYTES_MAX
-HEAD_OFFSET: Final = TOTALS_OFFSET + 8 * (GLOBAL_CELLS + MODELS_MAX * MODEL_CELLS)
+HEAD_OFFSET: Final = TOTALS_OFFSET + 8 * (GLOBAL_CELLS + VERSIONS_MAX * VERSION_CELLS)
 RING_OFFSET: Final = (HEAD_OFFSET // 4096 + 1) * 4096
 # 64 KiB: a multiple of every page size in use, so that the reader can map this page alone to write, the rest to read.
 TAKEN_OFFSET: Final = ((RING_OFFSET + RING_RECORDS * RECORD_BYTES) // 65536 + 1) * 65536
 SHARED_BYTES: Final = TAKEN_OFFSET + 4096
 
 
-class ModelDescription(msgspec.Struct, frozen=True):
-    """What the observer may print of a model: label values come from here and from nowhere else."""
+class VersionDescription(msgspec.Struct, frozen=True):
+    """What the observer may print of a version: label values come from here and from nowhere else."""
 
     name: str
     version: str
@@ -123,23 +125,24 @@ class ModelDescription(msgspec.Struct, frozen=True):
     sha256: str
     executor: str
     buckets: tuple[int, ...]
+    role: Literal["live", "loaded", "retired"] = "live"
 
 
 class CoreDescription(msgspec.Struct, frozen=True):
-    """The core as it is now. A model's place in `models` is its index in totals and records; since totals only count
-    up, no place is ever given to another model or version."""
+    """The core as it is now. A version's place in `versions` is its index in totals and records; since totals only
+    count up, no place is ever given to another version. What is retired stays, so that its totals do."""
 
     pid: int
-    models: tuple[ModelDescription, ...]
+    versions: tuple[VersionDescription, ...]
 
 
-def model_base(model: int) -> int:
-    """Index of a model's first cell among the totals."""
-    return GLOBAL_CELLS + model * MODEL_CELLS
+def version_base(place: int) -> int:
+    """Index of a version's first cell among the totals."""
+    return GLOBAL_CELLS + place * VERSION_CELLS
 
 
 class RecordWriter:
-    """The core's side, described from the start as a core without models. `fd` is what the observer inherits; the
+    """The core's side, described from the start as a core that serves nothing. `fd` is what the observer inherits; the
     memory goes when both have closed it."""
 
     def __init__(self) -> None:
@@ -154,10 +157,10 @@ class RecordWriter:
         self.describe(CoreDescription(os.getpid(), ()))
 
     def describe(self, description: CoreDescription) -> None:
-        """Publish what models there are. Called at load, never on the way of a request."""
+        """Publish what versions there are. Called when one is loaded, never on the way of a request."""
         text = msgspec.json.encode(description)
-        if len(description.models) > MODELS_MAX or len(text) > DESCRIPTION_BYTES_MAX:
-            raise ValueError(f"{len(description.models)} models; one core serves at most {MODELS_MAX}")
+        if len(description.versions) > VERSIONS_MAX or len(text) > DESCRIPTION_BYTES_MAX:
+            raise ValueError(f"{len(description.versions)} versions; one core loads at most {VERSIONS_MAX} in its life")
         # An odd generation says: being written. The reader takes the text only between two equal even ones.
         self._generation += 2
         HEADER.pack_into(self._memory, 0, MAGIC, LAYOUT_VERSION, self._generation - 1, 0)
@@ -170,20 +173,23 @@ class RecordWriter:
     def add(self, cell: GlobalCell, amount: int = 1) -> None:
         self._totals[cell] += amount
 
-    def set_model(self, model: int, cell: ModelCell, value: int) -> None:
-        self._totals[model_base(model) + cell] = value
+    def of_version(self, place: int, cell: VersionCell) -> int:
+        return self._totals[version_base(place) + cell]
 
-    def add_model(self, model: int, cell: ModelCell, amount: int = 1) -> None:
-        self._totals[model_base(model) + cell] += amount
+    def set_version(self, place: int, cell: VersionCell, value: int) -> None:
+        self._totals[version_base(place) + cell] = value
 
-    def refused(self, model: int | None, code: Code) -> None:
+    def add_version(self, place: int, cell: VersionCell, amount: int = 1) -> None:
+        self._totals[version_base(place) + cell] += amount
+
+    def refused(self, place: int | None, code: Code) -> None:
         """Count a request that has no answer."""
-        base = GlobalCell.CODES if model is None else model_base(model) + ModelCell.CODES
+        base = GlobalCell.CODES if place is None else version_base(place) + VersionCell.CODES
         self._totals[base + code] += 1
 
     def answered(
         self,
-        model: int,
+        place: int,
         bucket_index: int,
         bucket: int,
         rows: int,
@@ -194,7 +200,7 @@ class RecordWriter:
     ) -> None:
         """Count an answered request and record its way."""
         totals = self._totals
-        base = GLOBAL_CELLS + model * MODEL_CELLS
+        base = GLOBAL_CELLS + place * VERSION_CELLS
         totals[base + _ANSWERED] += 1
         totals[base + _REPLAYS + bucket_index] += 1
         if rows != bucket:
@@ -207,7 +213,7 @@ class RecordWriter:
             self._memory,
             offset,
             request_id,
-            model,
+            place,
             bucket,
             rows,
             first_byte,

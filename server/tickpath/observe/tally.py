@@ -24,7 +24,7 @@ _BUCKETS: Final = len(BUCKET_BOUNDS_NS) + 1
 class Snapshot:
     """The observer's knowledge at one moment.
 
-    `buckets`: (models, SPANS, bounds + 1) counts, not cumulative; `sums_ns`: (models, SPANS); `window`: (models, CELLS)
+    `buckets`: (places, SPANS, bounds + 1) counts, not cumulative; `sums_ns`: (places, SPANS); `window`: (places, CELLS)
     counts of whole requests in fine cells over the last minute; `lost`: records that no histogram has.
     """
 
@@ -61,7 +61,7 @@ class Tally:
         """Take what the core has written. Records count in the window at `now_ns`, the moment they are read."""
         records = self._reader.take()
         self.core = self._reader.description()
-        self._fit(len(self.core.models))
+        self._fit(len(self.core.versions))
         self._window.advance(now_ns // 10**9)
         if len(records):
             self._add(records)
@@ -76,23 +76,23 @@ class Tally:
             self._reader.lost + self._unknown,
         )
 
-    def _fit(self, models: int) -> None:
-        extra = models - len(self._sums_ns)
+    def _fit(self, versions: int) -> None:
+        extra = versions - len(self._sums_ns)
         if extra > 0:
             self._buckets = np.pad(self._buckets, ((0, extra), (0, 0), (0, 0)))
             self._sums_ns = np.pad(self._sums_ns, ((0, extra), (0, 0)))
-            self._window.grow(models)
+            self._window.grow(versions)
 
     def _add(self, records: Records) -> None:
-        # None are left out unless the core died while it described a model.
-        known = records[records["model"] < len(self._sums_ns)]
+        # None are left out unless the core died while it described a version.
+        known = records[records["version"] < len(self._sums_ns)]
         self._unknown += len(records) - len(known)
-        models = known["model"].astype(np.int64)
+        versions = known["version"].astype(np.int64)
         spans_ns = _spans_ns(known)
-        rows = models[:, np.newaxis] * len(SPANS) + np.arange(len(SPANS))
+        rows = versions[:, np.newaxis] * len(SPANS) + np.arange(len(SPANS))
         np.add.at(self._buckets.reshape(-1), rows * _BUCKETS + bucket_index(spans_ns), 1)
         np.add.at(self._sums_ns.reshape(-1), rows, spans_ns)
-        self._window.add(models, spans_ns[:, REQUEST])
+        self._window.add(versions, spans_ns[:, REQUEST])
 
 
 def _spans_ns(records: Records) -> Ints:

@@ -35,11 +35,9 @@ def model_rules(model: str, rows_max: int, inputs: tuple[TensorInfo, ...]) -> Mo
     return ModelRules(model, rows_max, inputs, tuple(bytes_at))
 
 
-def refuse_handle(handle: int, model_count: int) -> Refusal:
-    """The refusal of a request to a model that is not there."""
-    return Refusal(
-        Code.UNKNOWN_MODEL, f"no model has handle {handle}: Welcome and ModelList name handles 0 to {model_count - 1}"
-    )
+def refuse_handle(handle: int) -> Refusal:
+    """The refusal of a request to a model that never was there."""
+    return Refusal(Code.UNKNOWN_MODEL, f"no model has handle {handle}: use those that Welcome or ModelList gives")
 
 
 def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal | None:

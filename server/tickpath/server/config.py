@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tickpath.observe.records import BUCKETS_MAX, MODELS_MAX
+from tickpath.observe.records import BUCKETS_MAX
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -22,6 +22,8 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 PLACE_PATTERN = r"^[^\0]+\Z"
 Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 _WORDS = {NAME_PATTERN: NAME_WORDS, PLACE_PATTERN: "that is not empty and has no NUL in it"}
+# A server of one core has no time for more; and every label set stays small enough to look at.
+MODELS_MAX = 64
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
 Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 Shape = tuple[Positive | Literal["N"], ...]

@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
 from tickpath.server.lane import Answer, Lane
+from tickpath.server.recent import with_own_inputs
 from tickpath.wire import Code, Infer
 
 # Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
@@ -31,7 +32,7 @@ class Requester(Protocol):
     """Who waits for an answer."""
 
     def finish(self, infer: Infer, outcome: Outcome) -> None:
-        """Called once for each submitted request, on the loop's thread."""
+        """Called once for each request that waited, on the loop's thread. `infer` has its inputs."""
         ...
 
 
@@ -47,8 +48,8 @@ class Executor(Protocol):
         """Whether one more request may be submitted."""
         ...
 
-    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
-        """Run it, now or later. Bytes of `infer.inputs` need not outlive the call."""
+    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        """What came of it; or None, and it is run later. Bytes of `infer.inputs` need not outlive the call."""
         ...
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
@@ -77,8 +78,8 @@ class InlineExecutor:
     def has_room(self) -> bool:
         return True
 
-    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
-        requester.finish(infer, self._run(infer, infer.inputs, first_byte_ns, received_ns))
+    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
+        return self._run(infer, first_byte_ns, received_ns)
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return False
@@ -96,12 +97,11 @@ class InlineExecutor:
 class _Waiting:
     """A request in a thread's queue, with its inputs copied: the receive buffer moves on."""
 
-    __slots__ = ("first_byte_ns", "infer", "inputs", "received_ns", "requester")
+    __slots__ = ("first_byte_ns", "infer", "received_ns", "requester")
 
     def __init__(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
         self.requester = requester
-        self.infer = infer
-        self.inputs = [None if data is None else bytes(data) for data in infer.inputs]
+        self.infer = with_own_inputs(infer)
         self.first_byte_ns = first_byte_ns
         self.received_ns = received_ns
 
@@ -161,7 +161,7 @@ class ThreadExecutor:
                 request = self._waiting.popleft()
             except IndexError:  # it was taken back after it had rung
                 continue
-            outcome = self._run(request.infer, request.inputs, request.first_byte_ns, request.received_ns)
+            outcome = self._run(request.infer, request.first_byte_ns, request.received_ns)
             self._hand_back(request.requester.finish, request.infer, outcome)
 
 

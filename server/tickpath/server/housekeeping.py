@@ -3,12 +3,11 @@ collects what little there is."""
 
 import asyncio
 import gc
-from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
 
-from tickpath.observe.records import GlobalCell, ModelCell, RecordWriter
-from tickpath.server.model import ServedModel
+from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell
+from tickpath.server.catalogue import Catalogue
 
 PERIOD_S: Final = 0.1
 PERIOD_NS: Final = 100_000_000
@@ -23,10 +22,10 @@ LAG_WINDOW_NS: Final = 60_000_000_000
 class Housekeeping:
     """Runs on the loop's thread from `start` until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, models: Sequence[ServedModel]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, catalogue: Catalogue) -> None:
         self._loop = loop
         self._records = records
-        self._models = models
+        self._catalogue = catalogue
         self._due_ns = 0
         self._lag_ns_max = 0  # in this window
         self._lag_ns_max_before = 0  # in the one before
@@ -63,8 +62,8 @@ class Housekeeping:
 
     def _turn(self) -> None:
         self._beat(monotonic_ns())
-        for model in self._models:
-            self._records.set_model(model.handle, ModelCell.QUEUE_DEPTH, model.executor.waiting_count())
+        for version in self._catalogue.versions:
+            self._records.set_version(version.place, VersionCell.QUEUE_DEPTH, version.executor.waiting_count())
         if gc.get_count()[0] > YOUNG_OBJECTS_MAX:
             start_ns = monotonic_ns()
             gc.collect()

@@ -12,6 +12,7 @@ import msgspec
 from tickpath.engines import Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
+from tickpath.server.recent import RecentAnswers
 from tickpath.wire import Code, Infer, Result, encode_frame
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class Lane:
         self._version = version
         self._bucket_index = bucket_index_by_rows(buckets)
         self._refuse_bad_values = refuse_bad_values
+        spec = engine.spec
+        self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
 
@@ -52,19 +55,16 @@ class Lane:
         Raises EngineFailedError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
 
-    def run(
-        self, infer: Infer, inputs: Sequence[memoryview | bytes | None], first_byte_ns: int, received_ns: int
-    ) -> Answer | Refusal:
-        """Schedule, copy in, replay, copy out: the way of every request. `inputs` stand for `infer.inputs`, whose
-        bytes may be gone. Never raises, since a lane must go on: a failure of the engine, and a fault of ours, is this
-        request's refusal."""
+    def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
+        """Schedule, copy in, replay, copy out: the way of every request. Never raises, since a lane must go on: a
+        failure of the engine, and a fault of ours, is this request's refusal."""
         started_ns = monotonic_ns()
         try:
             bucket_index = self._bucket_index[infer.rows]
             if infer.budget_ns and started_ns + self.compute_ns[bucket_index] > received_ns + infer.budget_ns:
                 return _too_late(infer.budget_ns, started_ns - received_ns, self.compute_ns[bucket_index])
             slot = self.slots[bucket_index]
-            slot.fill(infer.rows, inputs)
+            slot.fill(infer.rows, infer.inputs)
             if self._refuse_bad_values and (name := slot.bad_value()) is not None:
                 return _bad_value(name)
             filled_ns = monotonic_ns()
@@ -73,6 +73,8 @@ class Lane:
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps))
+            if started_ns >= self.recent.next_ns:
+                self.recent.keep(infer, frame, started_ns)
         except EngineFailedError as error:
             return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
         except Exception:

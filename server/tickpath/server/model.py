@@ -1,6 +1,5 @@
-"""A model in service: loaded, captured, warm, and run by an executor."""
+"""A model prepared to be served: loaded, checked, captured and warm."""
 
-import asyncio
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,62 +7,39 @@ from pathlib import Path
 from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, resolve_buckets
-from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
-from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
-from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, ModelInfo, TensorInfo
+from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, TensorInfo
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
-    """What sessions need of one model. `handle` is its place in the server's list and in the records."""
+class PreparedModel:
+    """A model that is loaded, captured and warm: all of a load but the executor that runs it. `lane` belongs to whoever
+    runs it next."""
 
-    handle: int
-    info: ModelInfo
-    rules: ModelRules
-    executor: Executor
-    description: ModelDescription
+    config: ModelConfig
     engine: Engine
-    compute_ns: int  # median replay of the largest bucket while warming up
-    locked: bool  # whether its buffers are locked in memory
+    lane: Lane
+    rules: ModelRules
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    buckets: tuple[int, ...]
 
 
-def load_model(
-    config: ModelConfig,
-    handle: int,
-    loop: asyncio.AbstractEventLoop,
-    thread_cpus: Set[int] | None,
-    frame_bytes_max: int,
-) -> ServedModel:
-    """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
+def prepare_model(config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int) -> PreparedModel:
+    """Read, check, capture every bucket, and warm. Raises ModelRefusedError."""
     engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
-    name = config.served_name
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
-    rules = model_rules(name, buckets[-1], inputs)
+    rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
     lane = _capture(config, engine, buckets)
     _warm(config, engine, lane)
-    compute_ns = lane.compute_ns[-1]
-    kind = pick_kind(config.executor, compute_ns)
-    executor: Executor = (
-        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
-    )
-    return ServedModel(
-        handle=handle,
-        info=ModelInfo(name, config.version, handle, inputs, outputs, buckets),
-        rules=rules,
-        executor=executor,
-        description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
-        engine=engine,
-        compute_ns=compute_ns,
-        locked=all(slot.locked for slot in lane.slots),
-    )
+    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
 
 
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ import asyncio
 from typing import Final, Protocol
 
 from tickpath.observe.records import GlobalCell, RecordWriter
+from tickpath.server.catalogue import Catalogue
 from tickpath.server.config import ServerConfig
-from tickpath.server.model import ServedModel, request_bytes_max
+from tickpath.server.model import request_bytes_max
 from tickpath.server.polling import Polling
-from tickpath.wire import Limits, ModelInfo
+from tickpath.wire import Limits
 
 # Hello and what clients may add to it later, whatever the models.
 FRAME_BYTES_FLOOR: Final = 4096
@@ -32,18 +33,20 @@ class Service:
     def __init__(
         self,
         config: ServerConfig,
-        models: tuple[ServedModel, ...],
+        catalogue: Catalogue,
         records: RecordWriter,
         loop: asyncio.AbstractEventLoop,
         sessions_max: int,
         polling: Polling,
     ) -> None:
         self.config = config
-        self.models = models
+        self.catalogue = catalogue
         self.records = records
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
-        frame_bytes_max = max([FRAME_BYTES_FLOOR, *(request_bytes_max(model.rules) for model in models)])
+        frame_bytes_max = max(
+            [FRAME_BYTES_FLOOR, *(request_bytes_max(version.rules) for version in catalogue.versions)]
+        )
         self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
         self.polling = polling
         self.sessions: set[Connected] = set()
@@ -51,10 +54,6 @@ class Service:
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))
-
-    @property
-    def model_infos(self) -> tuple[ModelInfo, ...]:
-        return tuple(model.info for model in self.models)
 
     def opened(self, session: Connected) -> bool:
         """Note a new session. False: there are too many, and it must be refused."""

@@ -12,17 +12,18 @@ Rules
 """
 
 import logging
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from time import monotonic_ns
 from typing import Final, cast
 
-from tickpath.observe.records import GlobalCell, ModelCell
+from tickpath.observe.records import GlobalCell, VersionCell
 from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.lane import Answer
-from tickpath.server.model import ServedModel
 from tickpath.server.service import Service
+from tickpath.server.version import Version
 from tickpath.wire import (
     PROTOCOL_VERSION,
     Cancel,
@@ -44,7 +45,7 @@ from tickpath.wire import (
 
 log = logging.getLogger(__name__)
 
-SERVER_NAME: Final = f"tickpath {version('tickpath')}"
+SERVER_NAME: Final = f"tickpath {version_of('tickpath')}"
 # One session's turn: as long as the longest model that runs inline.
 TURN_NS: Final = INLINE_COMPUTE_NS_MAX
 
@@ -59,7 +60,8 @@ class Session(Connection):
         self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._turn_over = False  # frames wait in the buffer for the session's next turn
-        self._in_flight: dict[int, ServedModel] = {}
+        self._key = 0  # of the client, once it has said its name
+        self._in_flight: dict[int, Version] = {}
 
     # -- the transport's side --
 
@@ -70,10 +72,10 @@ class Session(Connection):
         return bool(self._in_flight)
 
     def _lost(self) -> None:
-        for request_id, model in list(self._in_flight.items()):
-            if model.executor.take_back(self, request_id):
-                self._ended(request_id, model)
-                self._records.refused(model.handle, Code.CANCELLED)
+        for request_id, version in list(self._in_flight.items()):
+            if version.executor.take_back(self, request_id):
+                self._ended(request_id, version)
+                self._records.refused(version.place, Code.CANCELLED)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._service.discard if self._deaf else self._decoder.get_buffer()
@@ -161,53 +163,64 @@ class Session(Connection):
         return first_byte_ns
 
     def _infer(self, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
-        service = self._service
-        if infer.handle >= len(service.models):
-            self._refuse(infer.id, None, refuse_handle(infer.handle, len(service.models)))
+        routes = self._service.catalogue.routes
+        if infer.handle >= len(routes):
+            self._refuse(infer.id, None, refuse_handle(infer.handle))
             return
-        model = service.models[infer.handle]
-        if (refusal := self._refusal(infer, model)) is not None:
-            self._refuse(infer.id, model, refusal)
+        route = routes[infer.handle]
+        version = route.live if route.canary is None else route.pick(self._key)
+        if version is None:
+            self._refuse(infer.id, None, route.gone)
             return
-        model.executor.submit(self, infer, first_byte_ns, received_ns)
-        if model.executor.kind != "inline":  # then it finishes on a later turn of the loop
-            self._in_flight[infer.id] = model
-            self._records.add_model(model.handle, ModelCell.IN_FLIGHT)
+        if (refusal := self._refusal(infer, version)) is not None:
+            self._refuse(infer.id, version, refusal)
+            return
+        outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        if outcome is None:
+            self._in_flight[infer.id] = version
+            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        else:
+            self._answer(infer, version, outcome, route)
 
-    def _refusal(self, infer: Infer, model: ServedModel) -> Refusal | None:
+    def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
         if service.draining:
             return Refusal(Code.NOT_READY, "the server is shutting down: go to another")
-        if (refusal := refuse_form(infer, model.rules, service.limits.priority_levels)) is not None:
+        if (refusal := refuse_form(infer, version.rules, service.limits.priority_levels)) is not None:
             return refusal
-        if self._in_flight or model.executor.kind != "inline":
-            return refuse_load(infer.id, self._in_flight, service.limits, model.executor.has_room(), model.info.name)
+        if self._in_flight or version.executor.kind != "inline":
+            return refuse_load(infer.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
         return None
 
     def finish(self, infer: Infer, outcome: Outcome) -> None:
-        """Send the answer of a request that has run, and record its way."""
-        model = self._service.models[infer.handle]
-        if infer.id in self._in_flight:
-            self._ended(infer.id, model)
-        if type(outcome) is not Answer:
-            self._refuse(infer.id, model, cast(Refusal, outcome))
-        else:
-            self._send(outcome.frame)
-            sent_ns = monotonic_ns()
-            self._records.answered(
-                model.handle,
-                outcome.bucket_index,
-                outcome.bucket,
-                infer.rows,
-                infer.id,
-                outcome.stamps,
-                sent_ns,
-                infer.event_time_ns,
-            )
-            if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
-                self._records.add_model(model.handle, ModelCell.DEADLINE_MISSES)
+        """A request that waited has run."""
+        version = self._in_flight[infer.id]
+        self._ended(infer.id, version)
+        self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle])
         if self._leaving:
             self._end_when_done()
+
+    def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route) -> None:
+        """Send the answer of a request that has run, and record its way."""
+        if type(outcome) is not Answer:
+            self._refuse(infer.id, version, cast(Refusal, outcome))
+            return
+        self._send(outcome.frame)
+        sent_ns = monotonic_ns()
+        self._records.answered(
+            version.place,
+            outcome.bucket_index,
+            outcome.bucket,
+            infer.rows,
+            infer.id,
+            outcome.stamps,
+            sent_ns,
+            infer.event_time_ns,
+        )
+        if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
+            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+        if route.shadow is not None:
+            route.shadow.offer(infer, outcome.frame)
 
     # -- everything but Infer --
 
@@ -216,8 +229,9 @@ class Session(Connection):
             self._greet(message)
             return
         match message:
-            case Models(id=request_id):
-                self._write(ModelList(request_id, self._service.model_infos))
+            case Models(id=request_id, versions=versions):
+                catalogue = self._service.catalogue
+                self._write(ModelList(request_id, catalogue.version_infos() if versions else catalogue.infos()))
             case Ping(id=request_id):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):
@@ -239,16 +253,17 @@ class Session(Connection):
                 Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
             )
         self._greeted = True
+        self._key = key_of(message.client)
         self._timer.stop()
-        self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.model_infos))
+        self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))
         if self._service.draining:
             self.say_goodbye()
 
     def _cancel(self, request_id: int) -> None:
-        model = self._in_flight.get(request_id)
-        if model is not None and model.executor.take_back(self, request_id):
-            self._ended(request_id, model)
-            self._refuse(request_id, model, Refusal(Code.CANCELLED, "taken back before it ran"))
+        version = self._in_flight.get(request_id)
+        if version is not None and version.executor.take_back(self, request_id):
+            self._ended(request_id, version)
+            self._refuse(request_id, version, Refusal(Code.CANCELLED, "taken back before it ran"))
             self._end_when_done()
 
     def say_goodbye(self) -> None:
@@ -258,20 +273,20 @@ class Session(Connection):
 
     # -- refusals and the end --
 
-    def _refuse(self, request_id: int, model: ServedModel | None, refusal: Refusal) -> None:
+    def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
         self._write(Failure(request_id, refusal.code, refusal.message))
-        self._records.refused(None if model is None else model.handle, refusal.code)
-        if model is not None and refusal.code is Code.DEADLINE:
-            self._records.add_model(model.handle, ModelCell.DEADLINE_MISSES)
+        self._records.refused(None if version is None else version.place, refusal.code)
+        if version is not None and refusal.code is Code.DEADLINE:
+            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
 
     def _refuse_session(self, code: Code, message: str) -> None:
         """The client broke the protocol."""
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
         self._end_with(code, message)
 
-    def _ended(self, request_id: int, model: ServedModel) -> None:
+    def _ended(self, request_id: int, version: Version) -> None:
         del self._in_flight[request_id]
-        self._records.add_model(model.handle, ModelCell.IN_FLIGHT, -1)
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
 
     # -- timers --
 

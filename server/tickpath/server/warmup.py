@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from tickpath.observe.records import RecordWriter
-from tickpath.server.model import ServedModel
 from tickpath.server.service import Service
 from tickpath.server.session import Session
 from tickpath.wire import PREFIX_BYTES, PROTOCOL_VERSION, Hello, Infer, encode_frame

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tickpath.observe.records import CoreDescription, ModelDescription, RecordWriter
+from tickpath.observe.records import CoreDescription, VersionDescription, RecordWriter
 
-FAST = ModelDescription("fast", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
-SLOW = ModelDescription("slow", "2", "onnxruntime", "float32", "cd" * 32, "thread", (1,))
+FAST = VersionDescription("fast", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
+SLOW = VersionDescription("slow", "2", "onnxruntime", "float32", "cd" * 32, "thread", (1,))
 MODELS = CoreDescription(os.getpid(), (FAST, SLOW))
 
 

@@ -23,7 +23,7 @@ from tests.integration.observer.observing import (
 
 from tickpath.observe import records as layout
 from tickpath.observe.metrics import NO_MODEL
-from tickpath.observe.records import CoreDescription, GlobalCell, ModelCell, ModelDescription, RecordWriter, State
+from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter, State
 from tickpath.wire import Code
 
 COUNTERS = [
@@ -100,12 +100,12 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     writer.set_cell(GlobalCell.STATE, State.READY)
     for model in range(2):
         for model_cell in (
-            ModelCell.IN_FLIGHT,
-            ModelCell.QUEUE_DEPTH,
-            ModelCell.PADDED_ROWS,
-            ModelCell.DEADLINE_MISSES,
+            VersionCell.IN_FLIGHT,
+            VersionCell.QUEUE_DEPTH,
+            VersionCell.PADDED_ROWS,
+            VersionCell.DEADLINE_MISSES,
         ):
-            writer.set_model(model, model_cell, 100 * (model + 1) + model_cell)
+            writer.set_version(model, model_cell, 100 * (model + 1) + model_cell)
     for code in Code:
         for _ in range(code):
             writer.refused(None, code)
@@ -120,11 +120,11 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     assert scrape.value("tickpath_loop_lag_seconds") == (10 + GlobalCell.LOOP_LAG_NS) / 1e9
     assert scrape.value("tickpath_gc_pause_seconds_total") == (10 + GlobalCell.GC_PAUSE_NS) / 1e9
     for base, name in ((100, "fast"), (200, "slow")):
-        assert scrape.value("tickpath_in_flight", model=name) == base + ModelCell.IN_FLIGHT
-        assert scrape.value("tickpath_queue_depth", model=name) == base + ModelCell.QUEUE_DEPTH
-        assert scrape.value("tickpath_deadline_misses_total", model=name) == base + ModelCell.DEADLINE_MISSES
+        assert scrape.value("tickpath_in_flight", model=name) == base + VersionCell.IN_FLIGHT
+        assert scrape.value("tickpath_queue_depth", model=name) == base + VersionCell.QUEUE_DEPTH
+        assert scrape.value("tickpath_deadline_misses_total", model=name) == base + VersionCell.DEADLINE_MISSES
         assert scrape.value("tickpath_model_ready", model=name) == 1
-    assert scrape.value("tickpath_padded_rows_total", model="fast") == 100 + ModelCell.PADDED_ROWS + 1
+    assert scrape.value("tickpath_padded_rows_total", model="fast") == 100 + VersionCell.PADDED_ROWS + 1
     for code in Code:
         assert scrape.value("tickpath_requests_total", model=NO_MODEL, code=code.name) == code
         assert scrape.value("tickpath_requests_total", model="slow", version="2", code=code.name) == code
@@ -205,7 +205,7 @@ def test_a_tenfold_regression_moves_every_percentile(writer: RecordWriter, obser
 def test_a_new_model_appears_and_the_old_one_keeps_its_counts(writer: RecordWriter, observer: Observing) -> None:
     write(writer, 0, [50_000] * 10)
     assert observer.scrape().value("tickpath_request_duration_seconds_count", model="fast") == 10
-    third = ModelDescription("third", "1", "onnxruntime", "float16", "ef" * 32, "inline", (8,))
+    third = VersionDescription("third", "1", "onnxruntime", "float16", "ef" * 32, "inline", (8,))
     writer.describe(CoreDescription(os.getpid(), (FAST, SLOW, third)))
     write(writer, 2, [1_000] * 3)
     scrape = observer.scrape()
@@ -217,7 +217,7 @@ def test_a_new_model_appears_and_the_old_one_keeps_its_counts(writer: RecordWrit
 def test_two_versions_of_a_model_are_one_series_where_the_version_is_no_label(
     writer: RecordWriter, observer: Observing
 ) -> None:
-    newer = ModelDescription("fast", "2", "onnxruntime", "float32", "ef" * 32, "inline", (1, 2, 4))
+    newer = VersionDescription("fast", "2", "onnxruntime", "float32", "ef" * 32, "inline", (1, 2, 4))
     writer.describe(CoreDescription(os.getpid(), (FAST, newer)))
     write(writer, 0, [50_000] * 3)
     write(writer, 1, [50_000] * 2)

@@ -109,9 +109,11 @@ class Welcome(Message, frozen=True, tag=2):
 
 
 class Models(Message, frozen=True, tag=3):
-    """Asks for the models as they are now."""
+    """Asks for the models as they are now; with `versions`, for every version that is loaded, each under a handle that
+    stays with it."""
 
     id: Id
+    versions: bool = False
 
 
 class ModelList(Message, frozen=True, tag=4):

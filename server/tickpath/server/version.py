@@ -1,0 +1,79 @@
+"""A version of a model in service: prepared, and run by an executor."""
+
+import asyncio
+from collections.abc import Set
+from dataclasses import dataclass
+
+from tickpath.engines import Engine
+from tickpath.observe.records import VersionDescription
+from tickpath.server.admission import ModelRules
+from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.lane import Lane
+from tickpath.server.model import PreparedModel
+from tickpath.wire import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What sessions need of one version. `place` is its own in the records; its `info` has no handle yet, since a
+    handle belongs to the way that leads here (see catalogue.py)."""
+
+    place: int
+    info: ModelInfo
+    rules: ModelRules
+    executor: Executor
+    description: VersionDescription
+    engine: Engine
+    lane: Lane
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def label(self) -> str:
+        """What answers and metrics call this version."""
+        return self.info.version
+
+    @property
+    def compute_ns(self) -> int:
+        """What a replay of the largest bucket takes: the median while warming up."""
+        return self.lane.compute_ns[-1]
+
+    @property
+    def locked(self) -> bool:
+        """Whether its buffers are locked in memory."""
+        return all(slot.locked for slot in self.lane.slots)
+
+    def describe(self) -> str:
+        """For the log: what it takes and gives, and how it runs."""
+        hint = self.engine.spec.batch_hint
+        return (
+            f"{self.engine.spec.describe()}; {self.description.engine}; "
+            f"buckets {','.join(map(str, self.info.buckets))}; "
+            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs "
+            f"{'inline on the loop' if self.executor.kind == 'inline' else 'on its own thread'}"
+            f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
+            f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"
+        )
+
+
+def start_version(
+    prepared: PreparedModel, place: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+) -> Version:
+    """Make the executor; from then on the lane is its own."""
+    config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
+    name, buckets = config.served_name, prepared.buckets
+    kind = pick_kind(config.executor, lane.compute_ns[-1])
+    executor: Executor = (
+        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
+    )
+    return Version(
+        place=place,
+        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets),
+        rules=prepared.rules,
+        executor=executor,
+        description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
+        engine=prepared.engine,
+        lane=lane,
+    )
