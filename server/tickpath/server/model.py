@@ -13,7 +13,22 @@ from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
+from tickpath.server.verification import verify
 from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, ModelInfo, TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that is loaded, captured and warm: all of a load but the executor that runs it. `lane` belongs to whoever
+    runs it next."""
+
+    config: ModelConfig
+    engine: Engine
+    lane: Lane
+    rules: ModelRules
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    buckets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +52,33 @@ def load_model(
     thread_cpus: Set[int] | None,
     frame_bytes_max: int,
 ) -> ServedModel:
-    """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
+    """Read, check, capture every bucket, warm, verify, and start the executor. Raises ModelRefusedError."""
+    prepared = prepare_model(config, thread_cpus, frame_bytes_max)
+    verify(config, prepared.engine, prepared.lane.slots)
+    return start_model(prepared, handle, loop, thread_cpus)
+
+
+def prepare_model(config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int) -> PreparedModel:
+    """Read, check, capture every bucket, and warm. Raises ModelRefusedError."""
     engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
-    name = config.served_name
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
-    rules = model_rules(name, buckets[-1], inputs)
+    rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
     lane = _capture(config, engine, buckets)
     _warm(config, engine, lane)
+    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
+
+
+def start_model(
+    prepared: PreparedModel, handle: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+) -> ServedModel:
+    """Start the executor; from then on the lane is its own."""
+    config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
+    name, version, buckets = config.served_name, config.version, prepared.buckets
     compute_ns = lane.compute_ns[-1]
     kind = pick_kind(config.executor, compute_ns)
     executor: Executor = (
@@ -56,11 +86,11 @@ def load_model(
     )
     return ServedModel(
         handle=handle,
-        info=ModelInfo(name, config.version, handle, inputs, outputs, buckets),
-        rules=rules,
+        info=ModelInfo(name, version, handle, prepared.inputs, prepared.outputs, buckets),
+        rules=prepared.rules,
         executor=executor,
-        description=ModelDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
-        engine=engine,
+        description=ModelDescription(name, version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
+        engine=prepared.engine,
         compute_ns=compute_ns,
         locked=all(slot.locked for slot in lane.slots),
     )
