@@ -26,6 +26,8 @@ _WORDS = {NAME_PATTERN: NAME_WORDS, PLACE_PATTERN: "that is not empty and has no
 MODELS_MAX = 64
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
 Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
+# A share or an amount: what is no number, or no bound, gates nothing.
+Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
 
 
@@ -55,6 +57,15 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_max: Positive = 64
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
+    # Whether this version answers those who name the model alone; of several versions of one name exactly one does.
+    live: bool = True
+    # The golden sample beside the model file; None: golden.npz if it is there (see golden.py).
+    golden: Place | None = None
+    # How far an answer may be from the right one as the model is verified; None: by its precision (verification.py).
+    rtol: Tolerance | None = None
+    atol: Tolerance | None = None
+    # How far a reloaded version's answers may be from the live one's, as a share of an output's largest value.
+    max_change: Tolerance | None = None
 
     @property
     def served_name(self) -> str:
