@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tickpath.engines.engine import Engine, ModelRefusedError
+from tickpath.engines.spec import EngineSpec
 
 
 def load(
@@ -12,10 +13,12 @@ def load(
     shapes: Mapping[str, tuple[int | Literal["N"], ...]] | None = None,
     threads: int = 1,
     cpus: Set[int] | None = None,
+    proven: EngineSpec | None = None,
 ) -> Engine:
     """The engine for this file, chosen by its suffix. `shapes`: input name -> sizes, `"N"` on the batch axis, where the
     file leaves them open; `threads`: the cores one prediction may use; `cpus`: where threads that the engine starts run
-    (None: where the caller's does). Raises ModelRefusedError, saying what to do."""
+    (None: where the caller's does); `proven`: what was found of this very content before, which is then believed, so that
+    loading it again takes little time. Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
     if path.suffix != ".onnx":
@@ -23,4 +26,4 @@ def load(
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
     from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model
 
-    return load_onnx(path, shapes, threads, cpus)
+    return load_onnx(path, shapes, threads, cpus, proven)

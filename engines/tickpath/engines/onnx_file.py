@@ -44,7 +44,7 @@ class OnnxFile:
 
 def read_onnx(path: Path) -> OnnxFile:
     """The file, parsed, with its external weights found beside it. Raises ModelRefusedError."""
-    content = _read(path)
+    content = read_bytes(path)
     model = _parse(content)
     _check_graph(model)
     weights = _external_files(path.parent, model)
@@ -79,7 +79,8 @@ def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
             yield from constants(subgraph)
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The whole file, which is no impostor. Raises ModelRefusedError."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ModelRefusedError("over 2 GB, which ONNX can't hold in one file: save its weights as external data")

@@ -3,6 +3,7 @@
 A session is one model; a graph is one IOBinding on one slot's buffers, by address. A replay makes no array.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import onnxruntime
 
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
-from tickpath.engines.onnx_file import OnnxFile
+from tickpath.engines.onnx_file import OnnxFile, read_bytes, read_onnx
 from tickpath.engines.onnx_model import read_model
 from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.probing import Probe, ProbeFailedError, Run, find_outputs, first_run
@@ -78,12 +79,19 @@ class OnnxRuntimeEngine:
 
 
 def load_onnx(
-    path: Path, shapes: Mapping[str, Shape] | None = None, threads: int = 1, cpus: Set[int] | None = None
+    path: Path,
+    shapes: Mapping[str, Shape] | None = None,
+    threads: int = 1,
+    cpus: Set[int] | None = None,
+    proven: EngineSpec | None = None,
 ) -> OnnxRuntimeEngine:
     """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch
     axis; `threads` is how many cores one prediction may use, `cpus` where the runtime's own threads run (None: where
-    the caller's does). Raises ModelRefusedError, saying what to do."""
+    the caller's does); `proven`: what another process found of this very content, which is then believed. Raises
+    ModelRefusedError, saying what to do."""
     try:
+        if proven is not None:
+            return _proven(path, proven, threads, cpus)
         return _load(path, shapes or {}, threads, cpus)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
@@ -97,7 +105,10 @@ def said(error: Exception) -> str:
 
 def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
     model = read_model(path, shapes)
-    session = _session(model.file, threads, cpus)
+    try:
+        session = _session(model.file.content, path.parent, threads, cpus)
+    except _RuntimeRefusedError as error:
+        raise ModelRefusedError(_refusal(model.file, str(error))) from None
     inputs, rows_fixed = model.inputs.tensors, model.inputs.rows_fixed
     run = _runner(session, inputs, model.output_names)
     probe = Probe(run, inputs, model.output_names, rows_fixed, model.precision, model.shaped_by_data)
@@ -107,15 +118,39 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] 
     return engine
 
 
-def _session(file: OnnxFile, threads: int, cpus: Set[int] | None) -> onnxruntime.InferenceSession:
-    """The runtime's session. It keeps none of the file's bytes."""
-    options = _session_options(file.path.parent, threads)
+def _proven(path: Path, spec: EngineSpec, threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
+    content = _same_content(path, spec.sha256)
+    try:
+        session = _session(content, path.parent, threads, cpus)
+    except _RuntimeRefusedError as error:
+        raise ModelRefusedError(str(error)) from None
+    names = tuple(tensor.name for tensor in spec.outputs)
+    run = _runner(session, spec.inputs, names)
+    return OnnxRuntimeEngine(session, spec, Probe(run, spec.inputs, names, spec.rows_fixed, spec.precision, {}))
+
+
+def _same_content(path: Path, sha256: str) -> bytes:
+    """The file's bytes, if it and its weight files are those of this digest."""
+    content = read_bytes(path)
+    # Only a file with weights beside it has to be parsed for its digest, and then it is a small one.
+    if hashlib.sha256(content).hexdigest() != sha256 and read_onnx(path).sha256 != sha256:
+        raise ModelRefusedError("it changed while it was loaded: write new files beside the old ones, then rename")
+    return content
+
+
+class _RuntimeRefusedError(Exception):
+    """The runtime does not take a model; the text is what it said."""
+
+
+def _session(content: bytes, folder: Path, threads: int, cpus: Set[int] | None) -> onnxruntime.InferenceSession:
+    """The runtime's session. It keeps none of the bytes. Raises _RuntimeRefusedError."""
+    options = _session_options(folder, threads)
     if cpus and threads > 1:
         options.add_session_config_entry("session.intra_op_thread_affinities", _affinities(threads, cpus))
     try:
-        session = onnxruntime.InferenceSession(file.content, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions have no base class of their own
-        raise ModelRefusedError(_refusal(file, said(error))) from None
+        raise _RuntimeRefusedError(said(error)) from None
     # Private, and harmless where it is no more: kept for a second try on another device, it doubles a model's memory.
     session._model_bytes = None
     return session

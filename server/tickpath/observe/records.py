@@ -29,7 +29,7 @@ MAGIC: Final = 0x7469636B70617468
 LAYOUT_VERSION: Final = 3
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
-# of a trading day. 264 bytes each.
+# of a trading day. 304 bytes each.
 VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
@@ -63,6 +63,8 @@ class GlobalCell(enum.IntEnum):
     HEARTBEAT_NS = enum.auto()  # the core's monotonic clock when its loop last came round; 0: not serving yet
     LOOP_LAG_NS = enum.auto()  # the most that a heartbeat was late in the last one to two minutes
     GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
+    LOADS_FAILED = enum.auto()  # changes that were asked for and not made, since a model was refused
+    QUIET = enum.auto()  # 1 while nothing may be loaded or unloaded
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
@@ -73,8 +75,13 @@ class VersionCell(enum.IntEnum):
     QUEUE_DEPTH = 1
     PADDED_ROWS = 2
     DEADLINE_MISSES = 3
-    CODES = 4  # CODE_COUNT cells: requests by how they ended
-    REPLAYS = 4 + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+    RELOADS = 4  # times that this version was made live, the first time aside
+    RELOAD_GAP_NS = 5  # the most that the loop was away while this version was loaded and made live
+    SHADOW_COMPARED = 6  # the cells of a shadow are written by its own thread
+    SHADOW_DIFFERED = 7
+    SHADOW_DROPPED = 8
+    CODES = 9  # CODE_COUNT cells: requests by how they ended
+    REPLAYS = 9 + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
 
 
 GLOBAL_CELLS: Final = GlobalCell.CODES + CODE_COUNT

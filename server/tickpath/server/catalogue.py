@@ -13,7 +13,7 @@ One writer: the loop's thread, between two requests. Each change returns the ver
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -110,6 +110,10 @@ class Catalogue:
         return tuple(self._models)
 
     @property
+    def shadows(self) -> tuple[Shadow, ...]:
+        return tuple(model.shadow for model in self._models.values() if model.shadow is not None)
+
+    @property
     def versions(self) -> tuple[Version, ...]:
         """All that are loaded."""
         return tuple(version for model in self._models.values() for version in model.loaded.values())
@@ -129,6 +133,10 @@ class Catalogue:
                 f"version {label!r} of model {name!r} is not loaded; there are: {', '.join(model.loaded)}"
             )
         return version
+
+    def role(self, version: Version) -> Literal["live", "loaded"]:
+        """What a loaded version is for its model."""
+        return "live" if self.model(version.name).live is version else "loaded"
 
     def infos(self) -> tuple[ModelInfo, ...]:
         """The models as a client is told of them: those that answer, by name."""
@@ -195,20 +203,18 @@ class Catalogue:
         self.model(version.name).kept.add(version.label)
 
     def unload_version(self, version: Version) -> tuple[Version, ...]:
-        """It is asked for by name no more. Raises CatalogueError where it answers someone."""
+        """It is asked for by name no more. Raises CatalogueError where it is in use."""
         model = self.model(version.name)
-        for role, used in (("live", model.live), ("the canary", model.canary and model.canary.version)):
+        canary, shadow = model.canary and model.canary.version, model.shadow and model.shadow.version
+        for role, used in (("live", model.live), ("the canary", canary), ("the shadow", shadow)):
             if used is version:
                 raise CatalogueError(
-                    f"version {version.label!r} of model {version.name!r} is {role}: make another so first, "
-                    "or unload the whole model"
+                    f"version {version.label!r} of model {version.name!r} is {role}: end that first, or unload the "
+                    "whole model"
                 )
         model.kept.discard(version.label)
         if model.previous is version:
             model.previous = None
-        if model.shadow is not None and model.shadow.version is version:
-            model.shadow = None
-            self._lead(model, model.live)
         return self._drop_unused(model)
 
     def unload_model(self, name: str) -> tuple[Version, ...]:

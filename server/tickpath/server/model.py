@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
@@ -27,9 +27,12 @@ class PreparedModel:
     buckets: tuple[int, ...]
 
 
-def prepare_model(config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int) -> PreparedModel:
-    """Read, check, capture every bucket, and warm. Raises ModelRefusedError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
+def prepare_model(
+    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, proven: EngineSpec | None = None
+) -> PreparedModel:
+    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises
+    ModelRefusedError."""
+    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, proven)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -37,7 +40,7 @@ def prepare_model(config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes
     rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
-    lane = _capture(config, engine, buckets)
+    lane = capture_lane(config, engine, buckets)
     _warm(config, engine, lane)
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
 
@@ -75,7 +78,8 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
         )
 
 
-def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
+def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
+    """Buffers and graphs for every bucket. Raises ModelRefusedError."""
     try:
         return Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
     except (OSError, MemoryError):

@@ -10,7 +10,9 @@ import sys
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from tickpath.engines import EngineSpec, TensorSpec
 from tickpath.server.config import ModelConfig
 from tickpath.server.verification import Report
 from tickpath.wire import TensorInfo
@@ -45,6 +47,14 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     rows_fixed: int | None
     verified: Report
 
+    @property
+    def engine_spec(self) -> EngineSpec | None:
+        """What an engine need not find out again. None where an input has a default, which is not told here."""
+        if any(tensor.optional for tensor in self.inputs):
+            return None
+        inputs, outputs = (tuple(map(_tensor_spec, side)) for side in (self.inputs, self.outputs))
+        return EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed)
+
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The model can't be served. `text` names the file, the cause and what to do."""
@@ -72,6 +82,10 @@ def verdict_of(task: Task, returncode: int, stdout: bytes, stderr: bytes) -> Ver
         return msgspec.json.decode(stdout, type=Verdict)
     except msgspec.DecodeError:
         return Refused(f"{path}: its loader ended with exit code {returncode}{_last_words(stderr)}")
+
+
+def _tensor_spec(info: TensorInfo) -> TensorSpec:
+    return TensorSpec(info.name, np.dtype(info.dtype), info.shape, None if info.batch_axis < 0 else info.batch_axis)
 
 
 def _last_words(stderr: bytes) -> str:

@@ -28,6 +28,10 @@ class RecentAnswers:
         self.next_ns = now_ns + EVERY_NS
         self._kept.append((with_own_inputs(infer), frame))
 
+    def clear(self) -> None:
+        """Forget what was asked only to warm up."""
+        self._kept.clear()
+
     def all(self) -> tuple[tuple[Infer, bytes], ...]:
         """Requests and the reply frames that answered them, the oldest first."""
         return tuple(self._kept)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
+from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import Lane
 from tickpath.server.model import PreparedModel
@@ -19,6 +20,7 @@ class Version:
     handle belongs to the way that leads here (see catalogue.py)."""
 
     place: int
+    config: ModelConfig
     info: ModelInfo
     rules: ModelRules
     executor: Executor
@@ -70,6 +72,7 @@ def start_version(
     )
     return Version(
         place=place,
+        config=config,
         info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets),
         rules=prepared.rules,
         executor=executor,

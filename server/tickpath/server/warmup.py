@@ -6,6 +6,7 @@ that what it does is in no total.
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -22,22 +23,26 @@ COMPUTE_NS_MAX: Final = 1_000_000
 SECONDS_MAX: Final = 3600.0
 
 
-async def warm_network_path(service: Service) -> None:
-    """Send `ROUND_TRIPS` requests to each short model through a session of its own."""
+async def warm_network_path(service: Service, versions: Sequence[Version]) -> None:
+    """Send `ROUND_TRIPS` requests to each of these versions that is short, through a session of its own."""
     loop = service.loop
+    catalogue = Catalogue()
+    for version in versions:
+        catalogue.add(version)
     records = RecordWriter()
     # The operator's time limits are for clients: a cold frame may take longer than they allow.
     config = msgspec.structs.replace(service.config, hello_s=SECONDS_MAX, frame_s=SECONDS_MAX)
-    own = Service(config, service.models, records, loop, service.limits.sessions_max, service.polling)
+    own = Service(config, catalogue, records, loop, service.limits.sessions_max, service.polling)
     near, far = _tcp_pair()
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: Session(own), far)
         await _round_trip(loop, near, encode_frame(Hello(PROTOCOL_VERSION, "warm-up")))
-        for model in service.models:
-            if model.compute_ns <= COMPUTE_NS_MAX:
-                frame = encode_frame(_sample(model))
+        for version, info in zip(catalogue.versions, catalogue.version_infos(), strict=True):
+            if version.compute_ns <= COMPUTE_NS_MAX:
+                frame = encode_frame(_sample(version, info.handle))
                 for _ in range(ROUND_TRIPS):
                     await _round_trip(loop, near, frame)
+                version.lane.recent.clear()
         transport.abort()
     finally:
         near.close()
@@ -47,13 +52,13 @@ async def warm_network_path(service: Service) -> None:
     records.close()
 
 
-def _sample(model: ServedModel) -> Infer:
-    rows = model.info.buckets[0]
+def _sample(version: Version, handle: int) -> Infer:
+    rows = version.info.buckets[0]
     inputs = [
         None if rule.optional else memoryview(array.tobytes())
-        for rule, array in zip(model.rules.inputs, model.engine.sample(rows), strict=True)
+        for rule, array in zip(version.rules.inputs, version.engine.sample(rows), strict=True)
     ]
-    return Infer(1, model.handle, rows, list(inputs))
+    return Infer(1, handle, rows, list(inputs))
 
 
 async def _round_trip(loop: asyncio.AbstractEventLoop, sock: socket.socket, frame: bytes) -> None:

@@ -1,0 +1,81 @@
+"""Loads and retires versions while others serve, so that no reply waits for it.
+
+Rules
+- A file is proven in a process of its own first (proof.py): what kills a runtime kills that, and what takes time takes
+  another processor's, at the lowest priority.
+- What is proven is loaded here on one thread, off the serving processor. The runtime leaves the GIL to the loop for
+  nearly all of that. The thread keeps its priority: one of low priority that holds the GIL would hold up who serves.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tickpath.engines import ModelRefusedError
+from tickpath.server.config import ModelConfig
+from tickpath.server.model import PreparedModel, prepare_model
+from tickpath.server.proof import Proven, Refused, Task, prove
+from tickpath.server.version import Version
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that was proven and is prepared; `proven` says what was seen."""
+
+    prepared: PreparedModel
+    proven: Proven
+
+
+class Loader:
+    """One load at a time, on a thread of its own, on `cpus` (None: anywhere)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, frame_bytes_max: int) -> None:
+        self._loop = loop
+        self._cpus = cpus
+        self._frame_bytes_max = frame_bytes_max
+        self._thread = ThreadPoolExecutor(1, "tickpath-loader", initializer=_pin, initargs=(cpus,))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something that takes time on the loader's thread."""
+        return await self._loop.run_in_executor(self._thread, work)
+
+    async def load(self, config: ModelConfig) -> Loaded:
+        """Prove, read, capture and warm. Raises ModelRefusedError."""
+        return await self.run(lambda: self._load(config))
+
+    async def retire(self, version: Version) -> None:
+        """Give back what a version holds, which nothing runs any more."""
+        version.executor.close()
+        await self.run(lambda: _free(version))
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _load(self, config: ModelConfig) -> Loaded:
+        try:
+            verdict = prove(Task(config, self._frame_bytes_max, tuple(sorted(self._cpus or ()))))
+        except OSError as error:
+            raise ModelRefusedError(f"{config.path}: no process to prove it in: {error.strerror}") from None
+        if isinstance(verdict, Refused):
+            raise ModelRefusedError(verdict.text)
+        prepared = prepare_model(config, self._cpus, self._frame_bytes_max, verdict.engine_spec)
+        return Loaded(prepared, verdict)
+
+
+def _free(version: Version) -> None:
+    version.executor.join()
+    version.engine.close()
+
+
+def _pin(cpus: Set[int] | None) -> None:
+    if cpus:
+        os.sched_setaffinity(0, cpus)  # 0: this thread
