@@ -136,7 +136,7 @@ class _Core:
         self, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None, stack: ExitStack
     ) -> tuple[ServedModel, ...]:
         models = []
-        for handle, model_config in enumerate(self._config.models):
+        for handle, model_config in enumerate(model for model in self._config.models if model.live):
             model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
             stack.callback(model.engine.close)
             stack.callback(model.executor.join)
