@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tickpath.engines.engine import Engine, ModelRefusedError
+from tickpath.engines.model_file import FORMATS, check_file
 
 
 def load(
@@ -18,6 +19,8 @@ def load(
     (None: where the caller's does). Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
+    if path.suffix in FORMATS:
+        check_file(path)
     if path.suffix != ".onnx":
         kind = f"{path.suffix} files" if path.suffix else "files without a suffix"
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
