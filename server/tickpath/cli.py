@@ -14,6 +14,7 @@ except ModuleNotFoundError:
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
 
+from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
 from tickpath.loadtest.command import loadtest
 
 ADDRESS = "127.0.0.1:7070"
@@ -145,6 +146,7 @@ Examples:
 
 \b
 tickpath serve model.onnx
+tickpath serve models/
 tickpath serve model.onnx --name btc --buckets 1,8 --uds /run/tickpath.sock
 tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
@@ -155,7 +157,7 @@ can't be listened on, 1 anything else.
 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
-@click.argument("model", metavar="[MODEL.onnx]", required=False)
+@click.argument("model", metavar="[MODEL.onnx|FOLDER]", required=False)
 @click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
 @click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
@@ -184,9 +186,17 @@ can't be listened on, 1 anything else.
 @click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option("--admin", metavar="PATH", help="Unix socket for `tickpath reload` and its like.")
+@click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(0, 3600, min_open=True),
+    metavar="S",
+    help="Reload what is new in FOLDER.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
-    """Serve a model file, or all that FILE.toml names."""
+    """Serve a model file, a folder of models and their versions, or all that FILE.toml names."""
     import signal
 
     # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
@@ -194,11 +204,13 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
 
     from tickpath.console.settings import serve_values
     from tickpath.server.config import ConfigError, make_config, read_config
+    from tickpath.server.repository import add_repository
 
+    if model is not None and Path(model).is_dir():
+        model, options["repository"] = None, model
     with _ending(Misconfigured, ConfigError):
-        settings = make_config(
-            serve_values(read_config(config) if config else {}, model, options), str(config or "configuration")
-        )
+        values = serve_values(read_config(config) if config else {}, model, options)
+        settings = add_repository(make_config(values, str(config or "configuration")))
 
     from tickpath.engines import ModelRefusedError
     from tickpath.server import core
@@ -304,6 +316,8 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
 
 
 tickpath.add_command(loadtest)
+for command in DEPLOY_COMMANDS:
+    tickpath.add_command(command)
 
 
 def _list_zoo(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.serving import write_config
 
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.config import ConfigError, ServerConfig, make_config, read_config
+from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config, read_config
 
 MODEL = {"path": "btc.onnx"}
 
@@ -57,7 +57,7 @@ def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
     defaults = make_config({"models": [MODEL]})
     told = {field: getattr(config, field) for field in ServerConfig.__struct_fields__}
     unsaid = {field for field, value in told.items() if value == getattr(defaults, field)}
-    assert unsaid == {"poll_us"}
+    assert unsaid == {"poll_us", "repository"}
     btc, eth = config.models
     assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
     assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")
@@ -89,7 +89,7 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
         ({"models": [MODEL, MODEL]}, ["two models are named 'btc'", "own name"]),
         ({"models": [MODEL, {"path": "x.onnx", "name": "btc"}]}, ["two models are named 'btc'"]),
         ({"models": [{"path": f"{n}.onnx"} for n in range(MODELS_MAX + 1)]}, [f"{MODELS_MAX + 1} models", "another"]),
-        ({"prot": 7070}, ["unknown field `prot`", "there are models, host, port, uds"]),
+        ({"prot": 7070}, ["unknown field `prot`", "there are models, repository, host, port, uds"]),
         ({"port": 65536}, ["65535", "$.port"]),
         ({"port": -1}, ["$.port"]),
         ({"port": "7070"}, ["int", "$.port"]),

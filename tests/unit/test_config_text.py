@@ -28,7 +28,8 @@ def default_told(text: str) -> object:
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return list(default) if isinstance(default, tuple) else default  # as TOML writes it
 
 
 @pytest.mark.parametrize("file", ["docs/CONFIG.md", "README.md"])

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from tickpath.observe.reader import RecordReader
-from tickpath.observe.records import GlobalCell, VersionCell, RecordWriter, version_base
+from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell, version_base
 from tickpath.server import housekeeping
 from tickpath.server.housekeeping import Housekeeping
 

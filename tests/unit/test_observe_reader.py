@@ -8,7 +8,7 @@ import pytest
 
 from tickpath.observe import records as layout
 from tickpath.observe.reader import LayoutError, RecordReader, Records
-from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter
+from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, VersionCell, VersionDescription
 from tickpath.wire import Code
 
 RING = layout.RING_RECORDS

@@ -7,7 +7,14 @@ import pytest
 
 from tickpath.observe import records as layout
 from tickpath.observe.reader import RecordReader, Totals
-from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter, version_base
+from tickpath.observe.records import (
+    CoreDescription,
+    GlobalCell,
+    RecordWriter,
+    VersionCell,
+    VersionDescription,
+    version_base,
+)
 from tickpath.wire import Code
 
 STAMPS = (1, 2, 3, 4, 5, 6)
@@ -95,7 +102,9 @@ def test_the_largest_ids_and_times_fit(writer: RecordWriter) -> None:
 
 
 def test_as_many_models_as_there_are_places(writer: RecordWriter) -> None:
-    models = [VersionDescription(f"{n:064}", "1", "onnxruntime", "float32", "0" * 64, "inline", (1,)) for n in range(65)]
+    models = [
+        VersionDescription(f"{n:064}", "1", "onnxruntime", "float32", "0" * 64, "inline", (1,)) for n in range(65)
+    ]
     writer.describe(CoreDescription(1, tuple(models[:64])))
     assert RecordReader(writer.fd).description().models == tuple(models[:64])
     with pytest.raises(ValueError, match="65 models"):

@@ -14,7 +14,7 @@ from tests.peer import Peer
 
 from tickpath.engines import Array
 from tickpath.observe.reader import RecordReader
-from tickpath.observe.records import VersionCell, VersionDescription, RecordWriter, version_base
+from tickpath.observe.records import RecordWriter, VersionCell, VersionDescription, version_base
 from tickpath.server import session as session_module
 from tickpath.server.admission import model_rules
 from tickpath.server.config import make_config

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tickpath.engines.engine import Engine, ModelRefusedError
+from tickpath.engines.model_file import FORMATS, check_file
 from tickpath.engines.spec import EngineSpec
 
 
@@ -17,10 +18,12 @@ def load(
 ) -> Engine:
     """The engine for this file, chosen by its suffix. `shapes`: input name -> sizes, `"N"` on the batch axis, where the
     file leaves them open; `threads`: the cores one prediction may use; `cpus`: where threads that the engine starts run
-    (None: where the caller's does); `proven`: what was found of this very content before, which is then believed, so that
-    loading it again takes little time. Raises ModelRefusedError, saying what to do."""
+    (None: where the caller's does); `proven`: what was found of this very content before, which is then believed.
+    Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
+    if path.suffix in FORMATS:
+        check_file(path)
     if path.suffix != ".onnx":
         kind = f"{path.suffix} files" if path.suffix else "files without a suffix"
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")

@@ -6,7 +6,7 @@ the model loads: write new ones beside the old, under another name.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -15,20 +15,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tickpath.engines.engine import ModelRefusedError
+from tickpath.engines.model_file import START_BYTES, check_start, what_it_is
 
 # A protobuf message can't be longer; larger models keep their weights in files beside the model.
 FILE_BYTES_MAX: Final = 2**31 - 1
-
-# What people have by mistake in place of a model, by how it begins, and what to do about it.
-IMPOSTORS: Final[tuple[tuple[bytes, str], ...]] = (
-    (b"version https://git-lfs", "a Git LFS pointer, not the model itself: run `git lfs pull` where it came from"),
-    (b"PK\x03\x04", "a zip archive: unpack it and name the .onnx file inside"),
-    (b"\x1f\x8b", "gzip-compressed: decompress it first"),
-    (b"<", "a web page (HTML or XML), not a model: download the raw file"),
-    (b"\x80\x02", "a Python pickle (PyTorch?), not ONNX: export it with torch.onnx.export"),
-    (b"\x89HDF", "an HDF5 file (Keras?), not ONNX: convert it with tf2onnx"),
-    (b"{", "JSON, not ONNX"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file, which is no impostor. Raises ModelRefusedError."""
+    """The whole file, which may be ONNX as far as its start tells. Raises ModelRefusedError."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ModelRefusedError("over 2 GB, which ONNX can't hold in one file: save its weights as external data")
@@ -89,11 +79,7 @@ def read_bytes(path: Path) -> bytes:
         raise ModelRefusedError("no such file") from None
     except OSError as error:
         raise ModelRefusedError(f"can't be read: {error.strerror}") from None
-    if not content:
-        raise ModelRefusedError("the file is empty: copy the model again")
-    for start, what in IMPOSTORS:
-        if content[:64].lstrip().startswith(start):
-            raise ModelRefusedError(f"this is {what}")
+    check_start(content, ".onnx")
     return content
 
 
@@ -124,24 +110,45 @@ def _check_graph(model: onnx.ModelProto) -> None:
 
 
 def _external_files(folder: Path, model: onnx.ModelProto) -> list[Path]:
-    """The weight files beside the model: each inside its folder, each there."""
-    tensors = [tensor for tensor in constants(model.graph) if tensor.data_location == onnx.TensorProto.EXTERNAL]
-    locations = {
-        entry.value: tensor.name for tensor in tensors for entry in tensor.external_data if entry.key == "location"
-    }
-    for location, tensor_name in locations.items():
-        relative = PurePosixPath(location)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise ModelRefusedError(
-                f"the weights of {tensor_name!r} are to be read from {location!r}, outside the model's folder: "
-                "put the file beside the model and save the model with that name"
-            )
-        if not (folder / relative).is_file():
-            raise ModelRefusedError(
-                f"the weights of {tensor_name!r} are in {location!r}, which is not beside the model: "
-                f"copy it to {folder / relative}"
-            )
+    """The weight files beside the model: each inside its folder, each there, each long enough."""
+    locations = set()
+    for tensor in constants(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            location = entries.get("location", "")
+            _check_location(folder, location, tensor.name)
+            _check_length(folder / location, entries, tensor.name)
+            locations.add(location)
     return [folder / location for location in sorted(locations)]
+
+
+def _check_location(folder: Path, location: str, tensor_name: str) -> None:
+    relative = PurePosixPath(location)
+    # A link that leads out of the folder is no better than a path that does.
+    inside = (folder / relative).resolve().is_relative_to(folder.resolve())
+    if relative.is_absolute() or ".." in relative.parts or not inside:
+        raise ModelRefusedError(
+            f"the weights of {tensor_name!r} are to be read from {location!r}, outside the model's folder: "
+            "put the file beside the model and save the model with that name"
+        )
+    if not (folder / relative).is_file():
+        raise ModelRefusedError(
+            f"the weights of {tensor_name!r} are in {location!r}, which is not beside the model: "
+            f"copy it to {folder / relative}"
+        )
+
+
+def _check_length(path: Path, entries: Mapping[str, str], tensor_name: str) -> None:
+    """A runtime may map what is not there, and die of it."""
+    end, size = int(entries.get("offset", "0")) + int(entries.get("length", "0")), path.stat().st_size
+    if end <= size:
+        return
+    with path.open("rb") as file:
+        what = what_it_is(file.read(START_BYTES), ".onnx")
+    raise ModelRefusedError(
+        f"the weights of {tensor_name!r} end at byte {end} of {path.name!r}, which has {size}: "
+        + (f"it is {what}" if what else "the file is truncated, copy it again")
+    )
 
 
 def _sha256(content: bytes, weights: list[Path]) -> str:

@@ -22,18 +22,23 @@ def serve_values(file: Values, model_path: str | None, options: Values) -> Value
             raise ConfigError("--observer-port and --no-observer: choose one")
         typed["observer_port"] = None
     of_model = {name: typed.pop(name) for name in MODEL_OPTIONS if name in typed}
-    if model_path is not None and "models" in file:
-        raise ConfigError(f"{model_path} and the configuration's [[models]]: choose one")
+    asked = model_path if model_path is not None else typed.get("repository")
+    for key, told in (("models", "[[models]]"), ("repository", "repository")):
+        if asked is not None and key in file:
+            raise ConfigError(f"{asked} and the configuration's {told}: choose one")
+    values = {**file, **typed}
     models = [{"path": model_path}] if model_path is not None else file.get("models", [])
-    if of_model and models:
+    if of_model and ("repository" in values or models):
         models = [{**_only(models, next(iter(of_model))), **of_model}]
-    return {**file, **typed, "models": models}
+    return {**values, "models": models}
 
 
 def _only(models: object, option: str) -> Values:
     if isinstance(models, list) and len(models) == 1 and isinstance(models[0], dict):
         return models[0]
     typed = OPTIONS.get(option, option)
+    if not models:
+        raise ConfigError(f"--{typed} belongs to one model, a repository has several: set {option} in its model.toml")
     raise ConfigError(
         f"--{typed} belongs to one model and the configuration has several: set {option} under [[models]] there"
     )

@@ -1,8 +1,8 @@
 """Tables for people. Times are in microseconds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich import box
@@ -99,3 +99,15 @@ def _numbers(title: str, *columns: str) -> Table:
 
 def _table(*columns: str) -> Table:
     return Table(*columns, box=box.SIMPLE_HEAD, caption_justify="left")
+
+
+def status_table(models: Iterable[Mapping[str, Any]]) -> Table:
+    """What a server has loaded, one line a model."""
+    table = _table("model", "live", "before", "canary", "shadow", "loaded")
+    for model in models:
+        canary = f"{model['canary']} ({model['canary_share']:.4%})" if model["canary"] else ""
+        loaded = " ".join(model["loaded"])
+        table.add_row(
+            model["name"], model["live"], model["previous"] or "", canary, model["shadow"] or "", fill(loaded, 40)
+        )
+    return keep_whole(table)

@@ -89,9 +89,11 @@ class Model:
 
     def in_use(self) -> Iterator[Version]:
         """The versions that something leads to."""
-        for version in (self.live, self.previous, self.canary and self.canary.version):
+        for version in (self.live, self.previous):
             if version is not None:
                 yield version
+        if self.canary is not None:
+            yield self.canary.version
         if self.shadow is not None:
             yield self.shadow.version
         yield from (self.loaded[label] for label in self.kept)
@@ -205,7 +207,7 @@ class Catalogue:
     def unload_version(self, version: Version) -> tuple[Version, ...]:
         """It is asked for by name no more. Raises CatalogueError where it is in use."""
         model = self.model(version.name)
-        canary, shadow = model.canary and model.canary.version, model.shadow and model.shadow.version
+        canary, shadow = (None if way is None else way.version for way in (model.canary, model.shadow))
         for role, used in (("live", model.live), ("the canary", canary), ("the shadow", shadow)):
             if used is version:
                 raise CatalogueError(

@@ -24,9 +24,7 @@ class Change(msgspec.Struct, frozen=True):
         """The largest difference as a share of an output's largest value; infinite where there is no such share."""
         if self.refused:
             return float("inf")
-        return max(
-            (float("inf") if output.rel_max is None else output.rel_max for output in self.outputs), default=0.0
-        )
+        return max((float("inf") if output.rel_max is None else output.rel_max for output in self.outputs), default=0.0)
 
     def describe(self) -> str:
         """For people, in one line."""

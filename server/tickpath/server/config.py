@@ -2,13 +2,15 @@
 edge."""
 
 import re
+import reprlib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 
 from tickpath.observe.records import BUCKETS_MAX
+from tickpath.server.quiet import HOURS_PATTERN
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -21,7 +23,14 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
 PLACE_PATTERN = r"^[^\0]+\Z"
 Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
-_WORDS = {NAME_PATTERN: NAME_WORDS, PLACE_PATTERN: "that is not empty and has no NUL in it"}
+FILE_NAME_PATTERN = r"^[^/\0]+\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
+_WORDS = {
+    NAME_PATTERN: NAME_WORDS,
+    PLACE_PATTERN: "that is not empty and has no NUL in it",
+    HOURS_PATTERN: "of hours as 09:30-16:00",
+    FILE_NAME_PATTERN: "that names a file beside the model, without a folder",
+}
 # A server of one core has no time for more; and every label set stays small enough to look at.
 MODELS_MAX = 64
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
@@ -60,7 +69,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Whether this version answers those who name the model alone; of several versions of one name exactly one does.
     live: bool = True
     # The golden sample beside the model file; None: golden.npz if it is there (see golden.py).
-    golden: Place | None = None
+    golden: FileName | None = None
     # How far an answer may be from the right one as the model is verified; None: by its precision (verification.py).
     rtol: Tolerance | None = None
     atol: Tolerance | None = None
@@ -75,7 +84,9 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole server. `port` 0 takes a free one; `uds` adds a Unix socket; `observer_port` None runs no observer."""
 
-    models: tuple[ModelConfig, ...]
+    models: tuple[ModelConfig, ...] = ()
+    # A folder of models and their versions, served beside those above (see repository.py).
+    repository: Place | None = None
     host: Place = "127.0.0.1"
     port: Port | None = 7070
     uds: Place | None = None
@@ -100,6 +111,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_bytes_max: Positive = 1024 * 1024
     # How long such a client may take nothing at all before it is dropped.
     write_stall_s: Seconds = 5.0
+    # The Unix socket by which `tickpath reload` and its like change what is served; only this user may use it.
+    admin: Place | None = None
+    # How often the repository is looked at for what is new; None: only when asked.
+    watch_s: Seconds | None = None
+    # Hours of the day, local time, in which nothing is loaded, unloaded or collected: `09:30-16:00`.
+    quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -110,22 +127,32 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def check(config: ServerConfig) -> ServerConfig:
     """The rules that span fields. Raises ConfigError."""
-    if not config.models:
-        raise ConfigError("no model to serve: name an .onnx file, or add [[models]] to the configuration")
-    names = [model.served_name for model in config.models]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two models are named {name!r}: give each its own name")
-    if len(names) > MODELS_MAX:
-        raise ConfigError(f"{len(names)} models, one server takes {MODELS_MAX}: serve the others from another")
+    if not config.models and config.repository is None:
+        raise ConfigError("no model to serve: name an .onnx file or a repository, or add [[models]]")
+    _check_names(config.models)
+    if len(config.models) > MODELS_MAX:
+        raise ConfigError(f"{len(config.models)} models, one server takes {MODELS_MAX}: serve the others from another")
     for model in config.models:
-        _check_model(model)
+        check_model(model)
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     return config
 
 
-def _check_model(model: ModelConfig) -> None:
+def _check_names(models: tuple[ModelConfig, ...]) -> None:
+    """Several versions may have one name; exactly one of them answers those who name the model alone."""
+    versions: dict[str, list[ModelConfig]] = {}
+    for model in models:
+        versions.setdefault(model.served_name, []).append(model)
+    for name, same in versions.items():
+        if len({model.version for model in same}) < len(same):
+            raise ConfigError(f"two models are named {name!r}: give each its own name, or its own version")
+        if (live := sum(model.live for model in same)) != 1:
+            raise ConfigError(f"model {name!r}: {live} of its {len(same)} versions are live: let it be one")
+
+
+def check_model(model: ModelConfig) -> ModelConfig:
+    """The rules that span a model's fields. Raises ConfigError."""
     buckets = model.buckets
     if buckets is not None and (not buckets or list(buckets) != sorted(set(buckets))):
         raise ConfigError(f"model {model.served_name!r}: buckets must ascend, {list(buckets)} came")
@@ -141,25 +168,54 @@ def _check_model(model: ModelConfig) -> None:
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
+    return model
 
 
 def make_config(values: dict[str, object], source: str = "configuration") -> ServerConfig:
     """A checked configuration from plain values. Raises ConfigError naming the field, and `source`, where the values
     are from."""
+    return check(convert(values, ServerConfig, source))
+
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+def convert(values: dict[str, object], kind: type[Kind], source: object) -> Kind:
+    """Plain values as a struct. Raises ConfigError naming `source`, the field, what is allowed and what came."""
     try:
-        return check(msgspec.convert(values, ServerConfig))
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_in_words(str(error))}") from None
+        raise ConfigError(f"{source}: {_in_words(str(error), values, kind)}") from None
 
 
-def _in_words(problem: str) -> str:
-    """What msgspec says, with its patterns told in words, and after an unknown field those that there are."""
+def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
+    """What msgspec says, with its patterns told in words, and what it leaves out: the value that came, the choices that
+    there are."""
     for pattern, words in _WORDS.items():
         problem = problem.replace(f"matching regex {pattern!r}", words)
+    kind = ModelConfig if "$.models" in problem else kind
     if "unknown field" in problem:
-        kind = ModelConfig if "$.models" in problem else ServerConfig
-        problem = f"{problem}; there are {', '.join(kind.__struct_fields__)}"
+        return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
+    if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
+        steps = re.findall(r"\w+", place[1])
+        if problem.startswith("Invalid enum value"):
+            return problem + _choices(kind, steps[-1])
+        return f"{problem}; {reprlib.repr(_value_at(values, steps))} came"
     return problem
+
+
+def _value_at(values: object, steps: list[str]) -> object:
+    for step in steps:
+        if isinstance(values, dict):
+            values = values[step]
+        elif isinstance(values, list | tuple):
+            values = values[int(step)]
+    return values
+
+
+def _choices(kind: type[msgspec.Struct], field: str) -> str:
+    types = {found.encode_name: found.type for found in msgspec.structs.fields(kind)}
+    return f"; there are {', '.join(map(repr, get_args(types.get(field))))}"
 
 
 def parse_sizes(text: str) -> tuple[int | str, ...]:
@@ -175,29 +231,38 @@ def parse_whole(text: str) -> int:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file, for `make_config`; a model's relative path counts from the file's folder,
-    `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
+    """The plain values of a TOML file, for `make_config`; a relative path of a model or a repository counts from the
+    file's folder, `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
+    values = read_toml(path)
+    for port in ("port", "observer_port"):  # TOML has no None
+        if values.get(port) is False:
+            values[port] = None
+    if isinstance(repository := values.get("repository"), str):
+        values["repository"] = str(path.parent / repository)
+    if isinstance(models := values.get("models"), list):
+        values["models"] = [settle_model(model, path) if isinstance(model, dict) else model for model in models]
+    return values
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The plain values of a TOML file. Raises ConfigError."""
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
-    for port in ("port", "observer_port"):  # TOML has no None
-        if values.get(port) is False:
-            values[port] = None
-    models = values.get("models")
-    for model in models if isinstance(models, list) else ():
-        if isinstance(model, dict):
-            _settle_model(model, path)
-    return values
 
 
-def _settle_model(model: dict[str, object], file: Path) -> None:
+def settle_model(model: dict[str, object], file: Path) -> dict[str, object]:
+    """A model's plain values as they are meant in this file: paths count from its folder, shapes may be typed as on the
+    command line. Raises ConfigError."""
+    settled = dict(model)
     if isinstance(path := model.get("path"), str):
-        model["path"] = str(file.parent / path)
+        settled["path"] = str(file.parent / path)
     if isinstance(shapes := model.get("shapes"), dict):
-        model["shapes"] = {name: _settle_shape(name, shape, file) for name, shape in shapes.items()}
+        settled["shapes"] = {name: _settle_shape(name, shape, file) for name, shape in shapes.items()}
+    return settled
 
 
 def _settle_shape(name: str, shape: object, file: Path) -> object:

@@ -61,6 +61,10 @@ class Connection(asyncio.BufferedProtocol, ABC):
         """Tell the client that nothing new is taken any more."""
 
     @abstractmethod
+    def take_frames(self, frame_bytes_max: int) -> None:
+        """Larger frames than before are allowed."""
+
+    @abstractmethod
     def _lost(self) -> None:
         """The client is gone: what waits for it is taken back."""
 

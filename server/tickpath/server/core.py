@@ -20,25 +20,30 @@ from typing import Final, NoReturn
 import msgspec
 import uvloop
 
-from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
+from tickpath.observe.records import GlobalCell, RecordWriter, State
+from tickpath.server.admin import LINE_BYTES_MAX, Admin, on_reload_signal
+from tickpath.server.catalogue import Catalogue
 from tickpath.server.config import ConfigError, ServerConfig
+from tickpath.server.deployment import Deployment
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix, remove_file
-from tickpath.server.model import ServedModel, load_model
+from tickpath.server.loader import Loader
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
 from tickpath.server.service import Service
 from tickpath.server.session import Session
+from tickpath.server.source import ModelSource
 from tickpath.server.warmup import warm_network_path
+from tickpath.server.watch import watch
 
 log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
 
-# Descriptors that are not sessions: listeners, loop, records, model files while they load, the observer's pipes, and
-# some air.
-DESCRIPTORS_RESERVED: Final = 40
+# Descriptors that are not sessions: listeners, loop, records, model files while they load, the pipes of the observer
+# and of a model that is proven, admin connections, and some air.
+DESCRIPTORS_RESERVED: Final = 56
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
 
@@ -71,21 +76,24 @@ class _Core:
         _on_stop_signals(self._stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
-            listeners = self._listen(listening)
+            listeners, admin = self._listen(listening), self._listen_admin(listening)
             poll_ns = _poll_ns(config)
             other_cpus = _pin(config.cpu)
             observer = self._start_observer(loop, other_cpus, stack)
-            models = self._load(loop, other_cpus, stack)
-            records.describe(CoreDescription(os.getpid(), tuple(model.description for model in models)))
-            service = Service(config, models, records, loop, _sessions_max(config), Polling(loop, poll_ns))
-            await warm_network_path(service)
+            service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
+            loader = Loader(loop, other_cpus, config.frame_bytes_max)
+            deployment = Deployment(service, ModelSource(config), loader, other_cpus)
+            stack.callback(deployment.close)
+            deployment.start(config.models)
+            await warm_network_path(service, service.catalogue.versions)
             if observer is not None:
                 await observer.ready()
-            housekeeping = Housekeeping(loop, records, models)
+            housekeeping = Housekeeping(loop, records, deployment)
             housekeeping.start()
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
+            await self._take_orders(deployment, admin, stack)
             _on_stop_signals(lambda *_: stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
@@ -111,14 +119,41 @@ class _Core:
         if config.port is not None:
             listeners.append(stack.enter_context(listen_tcp(config.host, config.port)))
         if config.uds is not None:
-            path = Path(config.uds)
-            listeners.append(stack.enter_context(listen_unix(path)))
-            for end in (stack, self._outlasting):
-                end.callback(remove_file, path, path.stat().st_ino)
+            listeners.append(self._listen_unix(config.uds, "--uds", stack))
         if config.observer_port is not None:
             # The observer listens itself, later; that it can't is known now.
             listen_tcp(config.observer_host, config.observer_port, "observer_host", "--observer-port").close()
         return listeners
+
+    def _listen_admin(self, stack: ExitStack) -> socket.socket | None:
+        """Opened with permissions for this user alone: a moment in which others may connect is one too many."""
+        if self._config.admin is None:
+            return None
+        mask = os.umask(0o177)
+        try:
+            return self._listen_unix(self._config.admin, "--admin", stack)
+        finally:
+            os.umask(mask)
+
+    def _listen_unix(self, place: str, option: str, stack: ExitStack) -> socket.socket:
+        path = Path(place)
+        listener = stack.enter_context(listen_unix(path, option))
+        for end in (stack, self._outlasting):
+            end.callback(remove_file, path, path.stat().st_ino)
+        return listener
+
+    async def _take_orders(self, deployment: Deployment, admin: socket.socket | None, stack: ExitStack) -> None:
+        """From here on an operator may change what is served: by the admin socket, by SIGHUP, by the repository."""
+        loop = asyncio.get_running_loop()
+        signal.signal(signal.SIGHUP, on_reload_signal(loop, deployment.reload))
+        stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+        if admin is not None:
+            talk = Admin(deployment).talk
+            server = await asyncio.start_unix_server(talk, sock=admin, limit=LINE_BYTES_MAX)
+            stack.callback(server.close)
+        if self._config.watch_s is not None:
+            watching = loop.create_task(watch(deployment, self._config.watch_s))
+            stack.callback(watching.cancel)
 
     def _start_observer(
         self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
@@ -131,31 +166,6 @@ class _Core:
         stack.callback(observer.stop)
         observer.start()
         return observer
-
-    def _load(
-        self, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None, stack: ExitStack
-    ) -> tuple[ServedModel, ...]:
-        models = []
-        for handle, model_config in enumerate(self._config.models):
-            model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
-            stack.callback(model.engine.close)
-            stack.callback(model.executor.join)
-            stack.callback(model.executor.close)
-            models.append(model)
-            hint = model.engine.spec.batch_hint
-            log.info(
-                "serving %s: %s; %s; buckets %s; %.1f µs at %d rows, so it runs %s%s%s",
-                model.info.name,
-                model.engine.spec.describe(),
-                model.description.engine,
-                ",".join(map(str, model.info.buckets)),
-                model.compute_ns / 1e3,
-                model.info.buckets[-1],
-                "inline on the loop" if model.executor.kind == "inline" else "on its own thread",
-                f"; if its first axis is a batch, serve it with {hint}" if hint else "",
-                "" if model.locked else "; buffers not locked (memlock limit): they could be paged out",
-            )
-        return tuple(models)
 
     def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
         seconds = _age_s()
@@ -185,8 +195,8 @@ class _Core:
         for session in tuple(service.sessions):
             session.leave()
         await _ended(service, end_s)
-        for model in service.models:
-            model.executor.close()
+        for version in service.catalogue.versions:
+            version.executor.close()
         await _ended(service, end_s + GOODBYE_S)
         for session in tuple(service.sessions):
             session.abort()

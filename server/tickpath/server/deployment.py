@@ -1,7 +1,7 @@
 """Which versions a running core serves, changed by one operation at a time while requests go on.
 
 A load: read what is to be served -> nothing to do where the content is the same -> prove, capture, warm (loader.py) ->
-compare with what the live version answered lately -> warm through a socket -> swap, between two requests. Whatever fails
+compare with what the live version answered lately -> warm through a socket -> swap, between two requests. What fails
 before the swap changes nothing. What nothing leads to any more is retired when its last request has been answered.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 from tickpath.engines import ModelRefusedError
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.catalogue import Canary, CatalogueError, signature
+from tickpath.server.catalogue import Canary, CatalogueError, Model, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
 from tickpath.server.content import ContentDigests
@@ -37,6 +37,18 @@ log = logging.getLogger(__name__)
 
 # How often a retired version is looked at, whether its last request has been answered.
 RETIRE_POLL_S: Final = 0.01
+
+
+class ModelStatus(msgspec.Struct, frozen=True):
+    """One model: which of its `loaded` versions answers, answered before, answers a share, and computes beside."""
+
+    name: str
+    live: str | None
+    previous: str | None
+    loaded: tuple[str, ...]
+    canary: str | None
+    canary_share: float
+    shadow: str | None
 
 
 class DeploymentError(Exception):
@@ -81,7 +93,8 @@ class Deployment:
             place = self._places.find(config, self._digests.of(config))
             prepared = prepare_model(config, self._cpus, self._service.config.frame_bytes_max)
             verify(config, prepared.engine, prepared.lane.slots)
-            version = self._add(prepared, place)
+            version = start_version(prepared, place.index, self._service.loop, self._cpus)
+            self._add(version, place)
             log.info("serving %s version %s: %s", version.name, version.label, version.describe())
             if config.live:
                 self._catalogue.make_live(version)
@@ -162,10 +175,23 @@ class Deployment:
             return f"model {name}: version {label} computes what is answered"
 
     @property
+    def versions(self) -> tuple[Version, ...]:
+        """All that are loaded."""
+        return self._catalogue.versions
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing may be loaded or unloaded now."""
         now = localtime()
         return self.quiet.holds(now.tm_hour * 60 + now.tm_min)
+
+    def status(self) -> tuple[ModelStatus, ...]:
+        """What is served, model by model."""
+        return tuple(_status(self._catalogue.model(name)) for name in self._catalogue.names)
+
+    async def digests(self) -> dict[str, str]:
+        """What each model's files hold now: a digest, or why they can't be read."""
+        return await self._loader.run(self._read_digests)
 
     def close(self) -> None:
         """The end: nothing is loaded any more, and what runs ends."""
@@ -212,9 +238,14 @@ class Deployment:
         if same is not None:
             return Loading(same, "it was loaded already, with this content")
         loaded = await self._loader.load(msgspec.structs.replace(config, version=place.label))
-        change = await self._compare(loaded.prepared)
-        version = self._add(loaded.prepared, place)
+        try:
+            change = await self._compare(loaded.prepared)
+        except DeploymentError:
+            await self._loader.discard(loaded.prepared)
+            raise
+        version = start_version(loaded.prepared, place.index, self._service.loop, self._cpus)
         await warm_network_path(self._service, [version])
+        self._add(version, place)
         news = f"verified by {loaded.proven.verified.describe()}"
         return Loading(version, f"{news}; {change.describe()}" if change else news)
 
@@ -245,12 +276,10 @@ class Deployment:
             )
         return change
 
-    def _add(self, prepared: PreparedModel, place: Place) -> Version:
-        version = start_version(prepared, place.index, self._service.loop, self._cpus)
+    def _add(self, version: Version, place: Place) -> None:
         self._places.take(place, version)
         self._catalogue.add(version)
         self._service.make_room(version)
-        return version
 
     def _kept(self, loading: Loading) -> str:
         self._catalogue.keep(loading.version)
@@ -287,6 +316,33 @@ class Deployment:
         await self._loader.retire(version)
         self._digests.forget(version.config)
 
+    def _read_digests(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        try:
+            for name in self._source.names():
+                found[name] = self._read_digest(name)
+        except ConfigError as error:
+            log.warning("%s", error)
+        return found
+
+    def _read_digest(self, name: str) -> str:
+        try:
+            return " ".join(f"{config.live} {self._digests.of(config)}" for config in self._source.read(name))
+        except (ConfigError, OSError) as error:
+            return str(error)
+
     def _failed(self, error: Exception) -> None:
         self._records.add(GlobalCell.LOADS_FAILED)
         log.warning("%s", error)
+
+
+def _status(model: Model) -> ModelStatus:
+    return ModelStatus(
+        model.name,
+        model.live.label if model.live else None,
+        model.previous.label if model.previous else None,
+        tuple(model.loaded),
+        model.canary.version.label if model.canary else None,
+        model.canary.share if model.canary else 0.0,
+        model.shadow.version.label if model.shadow else None,
+    )

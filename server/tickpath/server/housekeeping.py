@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import Final
 
 from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell
-from tickpath.server.catalogue import Catalogue
+from tickpath.server.deployment import Deployment
 
 PERIOD_S: Final = 0.1
 PERIOD_NS: Final = 100_000_000
@@ -22,10 +22,10 @@ LAG_WINDOW_NS: Final = 60_000_000_000
 class Housekeeping:
     """Runs on the loop's thread from `start` until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, catalogue: Catalogue) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, deployment: Deployment) -> None:
         self._loop = loop
         self._records = records
-        self._catalogue = catalogue
+        self._deployment = deployment
         self._due_ns = 0
         self._lag_ns_max = 0  # in this window
         self._lag_ns_max_before = 0  # in the one before
@@ -62,9 +62,11 @@ class Housekeeping:
 
     def _turn(self) -> None:
         self._beat(monotonic_ns())
-        for version in self._catalogue.versions:
+        for version in self._deployment.versions:
             self._records.set_version(version.place, VersionCell.QUEUE_DEPTH, version.executor.waiting_count())
-        if gc.get_count()[0] > YOUNG_OBJECTS_MAX:
+        quiet = self._deployment.is_quiet
+        self._records.set_cell(GlobalCell.QUIET, quiet)
+        if gc.get_count()[0] > YOUNG_OBJECTS_MAX and not quiet:
             start_ns = monotonic_ns()
             gc.collect()
             self._records.add(GlobalCell.GC_PAUSE_NS, monotonic_ns() - start_ns)

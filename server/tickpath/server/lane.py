@@ -82,6 +82,11 @@ class Lane:
             return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps)
 
+    def close(self) -> None:
+        """Give back buffers and graphs. Nothing may run any more."""
+        self.slots.clear()
+        self.recent.clear()
+
 
 def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
     slot.fill(slot.bucket, inputs)

@@ -29,9 +29,9 @@ _TCP_REMEDIES: Final = {
     errno.EACCES: "this user may not have that port: give another {port}",
 }
 _UNIX_REMEDIES: Final = {
-    errno.EADDRINUSE: "stop what uses it, or give another --uds",
+    errno.EADDRINUSE: "stop what uses it, or give another {option}",
     errno.ENOENT: "make its folder first",
-    errno.EACCES: "give a --uds where this user may write",
+    errno.EACCES: "give a {option} where this user may write",
 }
 _NO_HOST: Final = "give {host} an address or a name of this machine"
 
@@ -57,9 +57,9 @@ def listen_tcp(host: str, port: int, host_from: str = "--host", port_from: str =
     return listener
 
 
-def listen_unix(path: Path) -> socket.socket:
+def listen_unix(path: Path, option: str = "--uds") -> socket.socket:
     """A listening Unix socket. One left behind by a server that is gone is replaced; anything else there is an error.
-    Raises AddressError."""
+    Raises AddressError, which says what to do with the option named."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_left_behind(path):
@@ -71,9 +71,10 @@ def listen_unix(path: Path) -> socket.socket:
         if path.exists() and not path.is_socket():
             raise AddressError(
                 f"can't listen on {path}: it is a {'folder' if path.is_dir() else 'file'}, not a socket; give another "
-                "--uds"
+                f"{option}"
             ) from None
-        raise _address_error(str(path), error, _UNIX_REMEDIES.get(error.errno or 0, "give another --uds")) from None
+        remedy = _UNIX_REMEDIES.get(error.errno or 0, "give another {option}").format(option=option)
+        raise _address_error(str(path), error, remedy) from None
     listener.setblocking(False)
     return listener
 

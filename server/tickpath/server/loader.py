@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tickpath.engines import ModelRefusedError
+from tickpath.engines import Engine, ModelRefusedError
 from tickpath.server.config import ModelConfig
+from tickpath.server.lane import Lane
 from tickpath.server.model import PreparedModel, prepare_model
 from tickpath.server.proof import Proven, Refused, Task, prove
 from tickpath.server.version import Version
@@ -56,6 +57,10 @@ class Loader:
         version.executor.close()
         await self.run(lambda: _free(version))
 
+    async def discard(self, prepared: PreparedModel) -> None:
+        """Give back a model that is not to be served after all."""
+        await self.run(lambda: _drop(prepared.lane, prepared.engine))
+
     def close(self) -> None:
         """Begin nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -73,7 +78,13 @@ class Loader:
 
 def _free(version: Version) -> None:
     version.executor.join()
-    version.engine.close()
+    _drop(version.lane, version.engine)
+
+
+def _drop(lane: Lane, engine: Engine) -> None:
+    """On the loader's thread, where it holds up nobody: the runtime frees a large model in milliseconds."""
+    lane.close()
+    engine.close()
 
 
 def _pin(cpus: Set[int] | None) -> None:

@@ -3,11 +3,14 @@
 import asyncio
 from typing import Final, Protocol
 
+import msgspec
+
 from tickpath.observe.records import GlobalCell, RecordWriter
 from tickpath.server.catalogue import Catalogue
 from tickpath.server.config import ServerConfig
 from tickpath.server.model import request_bytes_max
 from tickpath.server.polling import Polling
+from tickpath.server.version import Version
 from tickpath.wire import Limits
 
 # Hello and what clients may add to it later, whatever the models.
@@ -19,6 +22,8 @@ LINGERING_MAX: Final = 16
 
 class Connected(Protocol):
     """A session, as far as the service has to know it."""
+
+    def take_frames(self, frame_bytes_max: int) -> None: ...
 
     def say_goodbye(self) -> None: ...
 
@@ -44,16 +49,23 @@ class Service:
         self.records = records
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
-        frame_bytes_max = max(
-            [FRAME_BYTES_FLOOR, *(request_bytes_max(version.rules) for version in catalogue.versions)]
-        )
-        self.limits = Limits(frame_bytes_max, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
-        self.polling = polling
         self.sessions: set[Connected] = set()
+        self.limits = Limits(FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
+        for version in catalogue.versions:
+            self.make_room(version)
+        self.polling = polling
         self._turned_away: set[Connected] = set()
         self.draining = False
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))
+
+    def make_room(self, version: Version) -> None:
+        """Take requests as large as this version's, on the sessions that are open too."""
+        needed = request_bytes_max(version.rules)
+        if needed > self.limits.frame_bytes_max:
+            self.limits = msgspec.structs.replace(self.limits, frame_bytes_max=needed)
+            for session in self.sessions:
+                session.take_frames(needed)
 
     def opened(self, session: Connected) -> bool:
         """Note a new session. False: there are too many, and it must be refused."""

@@ -77,6 +77,9 @@ class Session(Connection):
                 self._ended(request_id, version)
                 self._records.refused(version.place, Code.CANCELLED)
 
+    def take_frames(self, frame_bytes_max: int) -> None:
+        self._decoder.frame_bytes_max = frame_bytes_max
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._service.discard if self._deaf else self._decoder.get_buffer()
 

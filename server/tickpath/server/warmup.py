@@ -12,8 +12,10 @@ from typing import Final
 import msgspec
 
 from tickpath.observe.records import RecordWriter
+from tickpath.server.catalogue import Catalogue
 from tickpath.server.service import Service
 from tickpath.server.session import Session
+from tickpath.server.version import Version
 from tickpath.wire import PREFIX_BYTES, PROTOCOL_VERSION, Hello, Infer, encode_frame
 
 # CPython specialises a function's bytecode after some dozens of calls.

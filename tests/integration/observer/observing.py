@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tickpath.observe.records import CoreDescription, VersionDescription, RecordWriter
+from tickpath.observe.records import CoreDescription, RecordWriter, VersionDescription
 
 FAST = VersionDescription("fast", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
 SLOW = VersionDescription("slow", "2", "onnxruntime", "float32", "cd" * 32, "thread", (1,))

@@ -23,7 +23,7 @@ from tests.integration.observer.observing import (
 
 from tickpath.observe import records as layout
 from tickpath.observe.metrics import NO_MODEL
-from tickpath.observe.records import CoreDescription, GlobalCell, VersionCell, VersionDescription, RecordWriter, State
+from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State, VersionCell, VersionDescription
 from tickpath.wire import Code
 
 COUNTERS = [

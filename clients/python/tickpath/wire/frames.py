@@ -40,14 +40,14 @@ BUFFER_BYTES_START: Final = 32 * 1024
 class FrameDecoder:
     """Finds frames in what a peer sends. `frame_bytes_max` bounds a frame's body, the prefix not counted."""
 
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_start", "_view", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int, buffer_bytes: int = BUFFER_BYTES_START) -> None:
         if frame_bytes_max < FRAME_BYTES_MIN:
             raise LocalProtocolError(
                 f"frame_bytes_max is {frame_bytes_max}; no message fits in under {FRAME_BYTES_MIN} bytes"
             )
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         # Never less than the shortest whole frame, so that doubling gets anywhere.
         self._buffer = bytearray(max(PREFIX_BYTES + FRAME_BYTES_MIN, min(buffer_bytes, PREFIX_BYTES + frame_bytes_max)))
         self._view = memoryview(self._buffer)
@@ -79,7 +79,7 @@ class FrameDecoder:
         if self._end < body_start:
             return None
         (body_bytes,) = _PREFIX.unpack_from(self._buffer, self._start)
-        if not FRAME_BYTES_MIN <= body_bytes <= self._frame_bytes_max:
+        if not FRAME_BYTES_MIN <= body_bytes <= self.frame_bytes_max:
             raise RemoteProtocolError(Code.BAD_FRAME, self._bad_length(body_bytes))
         body_end = body_start + body_bytes
         if self._end < body_end:
@@ -89,7 +89,7 @@ class FrameDecoder:
 
     def _bad_length(self, body_bytes: int) -> str:
         return (
-            f"a frame's length is {FRAME_BYTES_MIN} to {self._frame_bytes_max} bytes here, {body_bytes} came; "
+            f"a frame's length is {FRAME_BYTES_MIN} to {self.frame_bytes_max} bytes here, {body_bytes} came; "
             "the prefix is 4 bytes, little-endian, and does not count itself"
         )
 
@@ -98,7 +98,7 @@ class FrameDecoder:
         waiting = self.bytes_waiting
         capacity = len(self._buffer)
         if self._start == 0:
-            frame_max = PREFIX_BYTES + self._frame_bytes_max
+            frame_max = PREFIX_BYTES + self.frame_bytes_max
             assert capacity < frame_max, "a whole frame waits: next_frame() was not called until None"
             capacity = min(2 * capacity, frame_max)
         # Always a new buffer: views of the old one may live, and then it can't be resized.

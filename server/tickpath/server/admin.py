@@ -1,0 +1,181 @@
+"""The admin socket: what an operator asks of a running server, one JSON object a line each way.
+
+It is a Unix socket that only this server's user may open: the file's permissions are its authentication.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final
+
+import msgspec
+
+from tickpath.server.config import Name
+from tickpath.server.deployment import REFUSALS, Deployment, ModelStatus
+
+log = logging.getLogger(__name__)
+
+# A request names a model and a version.
+LINE_BYTES_MAX: Final = 4096
+# Operators and their scripts; each holds a descriptor.
+CONNECTIONS_MAX: Final = 8
+# Between two requests of one connection.
+IDLE_S: Final = 60.0
+
+
+class Asked(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True):
+    """Base of what can be asked."""
+
+
+class Reload(Asked, frozen=True, tag="reload"):
+    """Serve what the files now hold; of every model, where none is named."""
+
+    model: Name | None = None
+
+
+class Load(Asked, frozen=True, tag="load"):
+    """Load a version beside the live one."""
+
+    model: Name
+    version: Name
+
+
+class Unload(Asked, frozen=True, tag="unload"):
+    """Unload a version, or a whole model."""
+
+    model: Name
+    version: Name | None = None
+
+
+class Rollback(Asked, frozen=True, tag="rollback"):
+    """Make the version that was live before live again."""
+
+    model: Name
+
+
+class SetCanary(Asked, frozen=True, tag="canary"):
+    """Have a version answer a share of the clients; without one, the live version answers all."""
+
+    model: Name
+    version: Name | None = None
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+
+class SetShadow(Asked, frozen=True, tag="shadow"):
+    """Have a version compute what is answered; without one, none does."""
+
+    model: Name
+    version: Name | None = None
+
+
+class SetQuiet(Asked, frozen=True, tag="quiet"):
+    """Load and unload nothing (true), or whatever the hour (false); None: as the configured hours say."""
+
+    quiet: bool | None = None
+
+
+class AskStatus(Asked, frozen=True, tag="status"):
+    """What is served."""
+
+
+Request = Reload | Load | Unload | Rollback | SetCanary | SetShadow | SetQuiet | AskStatus
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What came of it. `done` false: nothing was changed, and `text` says why and what to do."""
+
+    done: bool
+    text: tuple[str, ...]
+    quiet: bool
+    models: tuple[ModelStatus, ...]
+
+
+class Admin:
+    """Answers on the admin socket."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._decoder = msgspec.json.Decoder(Request)
+        self._connections = 0
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, to its end."""
+        self._connections += 1
+        try:
+            if self._connections > CONNECTIONS_MAX:
+                await _write(writer, self._reply(False, f"{CONNECTIONS_MAX} connections are open: try again later"))
+                return
+            while line := await asyncio.wait_for(reader.readline(), IDLE_S):
+                await _write(writer, await self._answer(line))
+        except ValueError:  # the stream's word for a line that is too long
+            await _write(writer, self._reply(False, f"a request is one line of at most {LINE_BYTES_MAX} bytes"))
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _answer(self, line: bytes) -> Reply:
+        try:
+            asked = self._decoder.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return self._reply(False, f"not a request: {error}")
+        try:
+            return self._reply(True, *await self._do(asked))
+        except REFUSALS as error:
+            return self._reply(False, str(error))
+        except Exception:
+            log.exception("a fault of the server refused a change")
+            return self._reply(False, "a fault of the server, which its log describes: please report it")
+
+    async def _do(self, asked: Request) -> list[str]:
+        deployment = self._deployment
+        told: list[str] = []
+        match asked:
+            case Reload(model=model):
+                told += await deployment.reload(model)
+            case Load(model=model, version=version):
+                told.append(await deployment.load(model, version))
+            case Unload(model=model, version=version):
+                told.append(await deployment.unload(model, version))
+            case Rollback(model=model):
+                told.append(await deployment.rollback(model))
+            case SetCanary(model=model, version=version, share=share):
+                told.append(await deployment.canary(model, version, share))
+            case SetShadow(model=model, version=version):
+                told.append(await deployment.shadow(model, version))
+            case SetQuiet(quiet=quiet):
+                deployment.quiet.asked = quiet
+                told.append("quiet: nothing is loaded or unloaded" if deployment.is_quiet else "not quiet")
+            case AskStatus():
+                pass
+        return told
+
+    def _reply(self, done: bool, *text: str) -> Reply:
+        return Reply(done, text, self._deployment.is_quiet, self._deployment.status())
+
+
+async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    writer.write(msgspec.json.encode(reply) + b"\n")
+    await writer.drain()
+
+
+def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
+    """A handler for SIGHUP: reload every model. What came of it is in the log."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def run() -> None:
+        try:
+            await reload()
+        except REFUSALS as error:
+            log.warning("reload: %s", error)
+
+    def begin() -> None:
+        task = loop.create_task(run())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def handler(*_: object) -> None:
+        loop.call_soon_threadsafe(begin)
+
+    return handler

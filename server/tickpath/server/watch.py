@@ -1,0 +1,44 @@
+"""Notices what is new in the repository, once it has stopped changing."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import NoReturn
+
+from tickpath.server.deployment import REFUSALS, Deployment
+
+log = logging.getLogger(__name__)
+
+
+class Changes:
+    """What each model's files were when they were looked at. Pure.
+
+    A model is new when its content is the same twice in a row, so that nobody is still copying it, and not what it was
+    when it was last told: so one that was refused is not tried again until it changes.
+    """
+
+    def __init__(self, digests: Mapping[str, str]) -> None:
+        self._seen = dict(digests)
+        self._told = dict(digests)
+
+    def new(self, digests: Mapping[str, str]) -> list[str]:
+        """The models that are new now, by name, each told once."""
+        settled = [name for name, digest in digests.items() if self._seen.get(name) == digest]
+        new = [name for name in settled if self._told.get(name) != digests[name]]
+        self._seen = dict(digests)
+        self._told |= {name: digests[name] for name in new}
+        return new
+
+
+async def watch(deployment: Deployment, period_s: float) -> NoReturn:
+    """Look every `period_s` at what there is to serve, and reload what is new. While it is quiet, it waits."""
+    changes = Changes(await deployment.digests())
+    while True:
+        await asyncio.sleep(period_s)
+        if deployment.is_quiet:
+            continue
+        for name in changes.new(await deployment.digests()):
+            try:
+                await deployment.reload(name)
+            except REFUSALS as error:
+                log.warning("watch: %s", error)
