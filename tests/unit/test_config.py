@@ -26,6 +26,9 @@ frame_s = 1.5
 hello_s = 2
 write_bytes_max = 4096
 write_stall_s = 0.5
+admin = "/run/tickpath/admin.sock"
+watch_s = 2.5
+quiet_hours = ["09:30-16:00", "23:00-01:15"]
 drain_s = 0.25
 frame_bytes_max = 8192
 

@@ -53,7 +53,9 @@ def lane_of(compute: Callable[[Sequence[Array], Sequence[Array]], None] = copy_t
 def submit(executor: Executor, waiter: Waiter, request_id: int, value: float = 0.0) -> bytearray:
     """The bytes of the request, which are the caller's again as this returns."""
     data = bytearray(np.float32(value).tobytes())
-    executor.submit(waiter, Infer(request_id, 0, 1, [memoryview(data)]), 0, 0)
+    infer = Infer(request_id, 0, 1, [memoryview(data)])
+    if (outcome := executor.submit(waiter, infer, 0, 0)) is not None:
+        waiter.finish(infer, outcome)
     return data
 
 

@@ -12,17 +12,19 @@ import pytest
 import uvloop
 from tests.peer import Peer
 from tests.serving import write_zoo
+from tests.versions import catalogue_of
 
 from tickpath.engines import Array, EngineFailedError, EngineSpec, TensorSpec
 from tickpath.observe.records import RecordWriter
 from tickpath.server.admission import Refusal
 from tickpath.server.config import make_config
-from tickpath.server.executor import InlineExecutor, Requester
+from tickpath.server.executor import InlineExecutor, Outcome, Requester
 from tickpath.server.lane import Answer, Lane
-from tickpath.server.model import load_model
+from tickpath.server.model import prepare_model
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
+from tickpath.server.version import start_version
 from tickpath.wire import Code, Failure, Infer, Ping, Pong
 
 X = TensorSpec("x", np.dtype(np.float32), (1, 4), 0)
@@ -56,12 +58,12 @@ class FailingOnce:
 def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytest.LogCaptureFixture) -> None:
     lane = Lane(FailingOnce(error), "1", (1,), refuse_bad_values=True)
     infer = Infer(1, 0, 1, [memoryview(bytes(16))])
-    refusal = lane.run(infer, infer.inputs, 1, 2)
+    refusal = lane.run(infer, 1, 2)
     assert isinstance(refusal, Refusal)
     assert refusal.code is code
     assert ("ours" in caplog.text) == (code is Code.INTERNAL), "what is ours is for the log, and only that"
     assert "ours" not in refusal.message
-    assert isinstance(lane.run(infer, infer.inputs, 1, 2), Answer)
+    assert isinstance(lane.run(infer, 1, 2), Answer)
 
 
 class Faulty(InlineExecutor):
@@ -69,7 +71,7 @@ class Faulty(InlineExecutor):
 
     def __init__(self) -> None: ...
 
-    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
+    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
         raise KeyError("ours")
 
 
@@ -89,8 +91,9 @@ def test_a_fault_in_a_session_is_told_and_ends_it(tmp_path: Path, caplog: pytest
     records = RecordWriter()
 
     def service(loop: asyncio.AbstractEventLoop) -> Service:
-        model = load_model(config.models[0], 0, loop, None, 1 << 20)
-        return Service(config, (replace(model, executor=Faulty()),), records, loop, 8, Polling(loop, 0))
+        version = start_version(prepare_model(config.models[0], None, 1 << 20), 0, loop, None)
+        catalogue = catalogue_of(replace(version, executor=Faulty()))
+        return Service(config, catalogue, records, loop, 8, Polling(loop, 0))
 
     def talk(peer: Peer) -> None:
         peer.greet()

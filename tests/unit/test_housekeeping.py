@@ -30,8 +30,16 @@ class Queue:
 class Model:
     """As much of a served model."""
 
-    handle: int
+    place: int
     executor: Queue = field(default_factory=Queue)
+
+
+@dataclass
+class Served:
+    """What is kept house for."""
+
+    versions: list[Any]
+    is_quiet: bool = False
 
 
 def keeping_house(body: Callable[[Housekeeping, RecordWriter, list[Any]], Any]) -> None:
@@ -40,7 +48,7 @@ def keeping_house(body: Callable[[Housekeeping, RecordWriter, list[Any]], Any]) 
     async def main() -> None:
         records = RecordWriter()
         models: list[Any] = [Model(0), Model(1)]
-        house = Housekeeping(asyncio.get_running_loop(), records, models)
+        house = Housekeeping(asyncio.get_running_loop(), records, Served(models))
         try:
             await body(house, records, models)
         finally:
@@ -126,7 +134,7 @@ def test_lag_is_what_the_loop_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def body(_house: Housekeeping, _records: RecordWriter, models: list[Any]) -> None:
         records = Noting()
-        house = Housekeeping(asyncio.get_running_loop(), records, models)
+        house = Housekeeping(asyncio.get_running_loop(), records, Served(models))
         house.start()
         time.sleep(0.05)  # the loop is blocked; the heartbeat was due after one of these 50 ms
         await until(lambda: len(records.lags_ns) > 0)

@@ -24,7 +24,7 @@ def ask(lane: Lane, values: Sequence[float], rows: int = 1, budget_ns: int = 0, 
     """Run a request that was received `age_ns` ago."""
     data = np.array(values, np.float32).tobytes()
     now_ns = monotonic_ns()
-    return lane.run(Infer(9, 0, rows, [memoryview(data)], budget_ns), [data], now_ns - age_ns - 5, now_ns - age_ns)
+    return lane.run(Infer(9, 0, rows, [memoryview(data)], budget_ns), now_ns - age_ns - 5, now_ns - age_ns)
 
 
 def result_of(answer: Answer | Refusal) -> Result:

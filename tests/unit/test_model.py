@@ -1,6 +1,5 @@
 """What a model must keep to so that every client can ask it: the largest request and the largest reply have a bound."""
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from tests.onnx_models import constant, model, save, value
 
 from tickpath.engines import ModelRefusedError
 from tickpath.server.config import ModelConfig
-from tickpath.server.model import load_model, reply_bytes_max
+from tickpath.server.model import prepare_model, reply_bytes_max
 from tickpath.wire import PREFIX_BYTES, Result, TensorInfo, encode_frame
 
 CLOCK_MAX = 2**63 - 1
@@ -35,10 +34,6 @@ def test_the_largest_reply(rows: int) -> None:
 def test_a_reply_that_no_client_takes_is_refused_at_load(tmp_path: Path) -> None:
     """At 8 rows it is 80 MB; half of that is served."""
     path = str(wide(tmp_path, 2_500_000))
-    loop = asyncio.new_event_loop()
-    try:
-        with pytest.raises(ModelRefusedError, match=r"a reply of 8 rows is 80000\d{3} bytes, clients take 67108864"):
-            load_model(ModelConfig(path, "wide", executor="inline"), 0, loop, None, 1 << 20)
-        load_model(ModelConfig(path, "wide", buckets=(4,), executor="inline"), 0, loop, None, 1 << 20).engine.close()
-    finally:
-        loop.close()
+    with pytest.raises(ModelRefusedError, match=r"a reply of 8 rows is 80000\d{3} bytes, clients take 67108864"):
+        prepare_model(ModelConfig(path, "wide", executor="inline"), None, 1 << 20)
+    prepare_model(ModelConfig(path, "wide", buckets=(4,), executor="inline"), None, 1 << 20).engine.close()

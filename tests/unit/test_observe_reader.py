@@ -46,7 +46,7 @@ def test_records_come_once_in_order_with_every_field(writer: RecordWriter) -> No
     assert records["id"].tolist() == [0, 1, 2, 3, 4]
     assert dict(zip(layout.RECORD_FIELDS, records[4].tolist(), strict=True)) == {
         "id": 4,
-        "model": 0,
+        "version": 0,
         "bucket": 4,
         "rows": 3,
         "first_byte_ns": 4,
@@ -159,9 +159,9 @@ def test_an_unfinished_description_leaves_the_old_one(writer: RecordWriter) -> N
     magic, version, generation, length = layout.HEADER.unpack(whole)
     for unfinished in ((generation - 1, 0), (generation - 1, length), (generation, 0)):
         os.pwrite(writer.fd, layout.HEADER.pack(magic, version, *unfinished), 0)
-        assert reader.description().models == (MLP,)
+        assert reader.description().versions == (MLP,)
     os.pwrite(writer.fd, whole, 0)
-    assert reader.description().models == (MLP, GRU)
+    assert reader.description().versions == (MLP, GRU)
 
 
 def test_a_core_that_never_finished_its_description_is_refused(writer: RecordWriter) -> None:

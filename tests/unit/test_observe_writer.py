@@ -43,7 +43,7 @@ def test_cells_do_not_overlap() -> None:
     assert max(GlobalCell) + layout.CODE_COUNT == layout.GLOBAL_CELLS == version_base(0)
     assert VersionCell.CODES + layout.CODE_COUNT == VersionCell.REPLAYS
     assert VersionCell.REPLAYS + layout.BUCKETS_MAX == layout.VERSION_CELLS == version_base(1) - version_base(0)
-    assert layout.TOTALS_OFFSET + 8 * version_base(layout.MODELS_MAX) == layout.HEAD_OFFSET
+    assert layout.TOTALS_OFFSET + 8 * version_base(layout.VERSIONS_MAX) == layout.HEAD_OFFSET
 
 
 def test_every_cell_of_every_model_is_its_own(writer: RecordWriter) -> None:
@@ -51,7 +51,7 @@ def test_every_cell_of_every_model_is_its_own(writer: RecordWriter) -> None:
     for cell in GlobalCell:
         writer.set_cell(cell, 1000 + cell)
         expected[int(cell)] = 1000 + cell
-    for model in (0, 1, layout.MODELS_MAX - 1):
+    for model in (0, 1, layout.VERSIONS_MAX - 1):
         for of_model in VersionCell:
             writer.set_version(model, of_model, 100 * model + of_model + 1)
             expected[version_base(model) + of_model] = 100 * model + of_model + 1
@@ -103,11 +103,12 @@ def test_the_largest_ids_and_times_fit(writer: RecordWriter) -> None:
 
 def test_as_many_models_as_there_are_places(writer: RecordWriter) -> None:
     models = [
-        VersionDescription(f"{n:064}", "1", "onnxruntime", "float32", "0" * 64, "inline", (1,)) for n in range(65)
+        VersionDescription(f"{n:064}", "v" * 64, "onnxruntime", "float32", "0" * 64, "inline", tuple(range(1, 13)))
+        for n in range(layout.VERSIONS_MAX + 1)
     ]
-    writer.describe(CoreDescription(1, tuple(models[:64])))
-    assert RecordReader(writer.fd).description().models == tuple(models[:64])
-    with pytest.raises(ValueError, match="65 models"):
+    writer.describe(CoreDescription(1, tuple(models[: layout.VERSIONS_MAX])))
+    assert RecordReader(writer.fd).description().versions == tuple(models[: layout.VERSIONS_MAX])
+    with pytest.raises(ValueError, match="1025 versions"):
         writer.describe(CoreDescription(1, tuple(models)))
 
 

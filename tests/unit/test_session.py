@@ -11,20 +11,21 @@ import pytest
 import uvloop
 from tests.numpy_engine import Compute, NumpyEngine, copy_through, tensor
 from tests.peer import Peer
+from tests.versions import catalogue_of
 
 from tickpath.engines import Array
 from tickpath.observe.reader import RecordReader
 from tickpath.observe.records import RecordWriter, VersionCell, VersionDescription, version_base
 from tickpath.server import session as session_module
 from tickpath.server.admission import model_rules
-from tickpath.server.config import make_config
+from tickpath.server.config import ModelConfig, make_config
 from tickpath.server.executor import InlineExecutor
 from tickpath.server.lane import Lane
 from tickpath.server.listeners import KEEPALIVE, listen_tcp
-from tickpath.server.model import ServedModel
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
+from tickpath.server.version import Version
 from tickpath.wire import Goodbye, Infer, ModelInfo, Models, Result, TensorInfo
 
 FLOATS = 64
@@ -52,19 +53,20 @@ class Noted(Session):
         self._server.answered(self)
 
 
-def echo_model(compute: Compute = copy_through) -> ServedModel:
+def echo_model(compute: Compute = copy_through) -> Version:
     """One that runs inline, and was not warmed up: what it takes is not known."""
     engine = NumpyEngine([tensor("x", (1, FLOATS))], [tensor("y", (1, FLOATS))], compute)
     x, y = (TensorInfo(name, "float32", (1, FLOATS), 0) for name in "xy")
-    return ServedModel(
-        handle=0,
+    lane = Lane(engine, "1", (1,), refuse_bad_values=False)
+    return Version(
+        place=0,
+        config=ModelConfig("echo.onnx"),
         info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
         rules=model_rules("echo", 1, (x,)),
-        executor=InlineExecutor(Lane(engine, "1", (1,), refuse_bad_values=False)),
+        executor=InlineExecutor(lane),
         description=VersionDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
         engine=engine,
-        compute_ns=0,
-        locked=True,
+        lane=lane,
     )
 
 
@@ -72,9 +74,9 @@ class Server:
     """Sessions, and one model that echoes. `sessions` are weak: they keep nothing alive. `answered` is called on the
     loop's thread after each answer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, model: ServedModel) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, version: Version) -> None:
         config = make_config({"models": [{"path": "none.onnx"}], "write_bytes_max": 1024})
-        self.service = Service(config, (model,), records, loop, 100, Polling(loop, 0))
+        self.service = Service(config, catalogue_of(version), records, loop, 100, Polling(loop, 0))
         self.sessions: list[weakref.ref[Noted]] = []
         self.answered: Callable[[Noted], None] = lambda _: None
         self.listener = listen_tcp("127.0.0.1", 0)

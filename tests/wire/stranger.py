@@ -18,7 +18,12 @@ Json: TypeAlias = bool | int | str | list["Json"] | dict[str, "Json"] | None
 LENGTH_FORMATS: Final = {1: ">B", 2: ">H", 4: ">I"}
 NUMBERS: Final = dict(zip(range(0xCA, 0xD4), (">f", ">d", ">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q"), strict=True))
 CONSTANTS: Final[dict[int, Value]] = {0xC0: None, 0xC2: False, 0xC3: True}
-DEFAULTS: Final[dict[str, Json]] = {"empty text": "", "empty [text]": [], "false bool": False}
+DEFAULTS: Final[dict[str, Json]] = {
+    "empty text": "",
+    "empty [text]": [],
+    "false bool": False,
+    "nil Limits or nil": None,
+}
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,9 @@ class Stranger:
         if type_name.startswith("["):
             assert isinstance(value, list)
             return [self._plain(type_name[1:-1], item) for item in value]
+        if type_name.endswith(" or nil") and value is None:
+            return None
+        type_name = type_name.removesuffix(" or nil")
         if type_name in self._kinds:
             assert isinstance(value, list)
             return self._object(self._kinds[type_name], value)

@@ -34,7 +34,7 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
     """A field's default in the document's words."""
     if field.required:
         return "required"
-    named = {"": "empty", "()": "empty", "False": "false"}
+    named = {"": "empty", "()": "empty", "False": "false", "None": "nil"}
     return named.get(str(field.default), str(field.default))
 
 

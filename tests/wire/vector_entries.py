@@ -84,6 +84,7 @@ CLIENT_CANONICAL: Final[list[tuple[str, str, ClientMessage]]] = [
     ("hello-newer", "a later protocol: a message, which the server then refuses", Hello(U64_MAX, "tomorrow")),
     ("models", "the smallest id", Models(1)),
     ("models-max", "the largest id", Models(U64_MAX)),
+    ("models-versions", "every version", Models(7, True)),
     ("infer-no-inputs", "a model without inputs", Infer(2, 0, 1, [])),
     (
         "infer-nil",
@@ -124,6 +125,7 @@ SERVER_CANONICAL: Final[list[tuple[str, str, ServerMessage]]] = [
     ),
     ("model-list", "two models", ModelList(7, (MID, RICH))),
     ("model-list-empty", "no models", ModelList(U64_MAX, ())),
+    ("model-list-limits", "with the limits of now", ModelList(7, (MID,), Limits(4096, 32, 1024, 5_000_000_000))),
     ("result-max", "the largest id and stamps", Result(U64_MAX, "", [], (U64_MAX,) * 6)),
     ("result-nan", "NaN and an empty tensor", Result(2, "2025-09-17", [raw(NAN), raw(b"")], (0,) * 6)),
     ("result-bin16", "an output of 256 bytes", Result(3, "1", [raw(bytes(256))], STAMPS)),

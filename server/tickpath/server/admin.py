@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 # A request names a model and a version.
 LINE_BYTES_MAX: Final = 4096
 # Operators and their scripts; each holds a descriptor.
-CONNECTIONS_MAX: Final = 8
+CONNECTIONS_MAX: Final = 4
 # Between two requests of one connection.
 IDLE_S: Final = 60.0
 

@@ -149,8 +149,9 @@ class Catalogue:
         )
 
     def version_infos(self) -> tuple[ModelInfo, ...]:
-        """Every version that a client may ask for by its label, with the handle that stays with it."""
-        return tuple(self._routes[version.name, version.label].info(version) for version in self.versions)
+        """Every version that a client may ask for by its label, with the handle that stays with it: made now, where
+        nobody has asked for it before."""
+        return tuple(self._pinned(version).info(version) for version in self.versions)
 
     def add(self, version: Version, keep: bool = False) -> None:
         """A version is loaded. With `keep`, it stays until it is unloaded; else until nothing leads to it."""
@@ -158,7 +159,6 @@ class Catalogue:
         model.loaded[version.label] = version
         if keep:
             model.kept.add(version.label)
-        self._route(version.name, version.label).live = version
 
     def make_live(self, version: Version) -> tuple[Version, ...]:
         """From the next request on, this version answers for its model."""
@@ -249,19 +249,23 @@ class Catalogue:
             self.routes.append(route)
         return route
 
+    def _pinned(self, version: Version) -> Route:
+        route = self._route(version.name, version.label)
+        route.live = version
+        return route
+
     def _drop_unused(self, model: Model) -> tuple[Version, ...]:
         used = set(map(id, model.in_use()))
         unused = tuple(version for version in model.loaded.values() if id(version) not in used)
         for version in unused:
             del model.loaded[version.label]
-            _close(
-                self._routes[version.name, version.label],
-                f"version {version.label} of model {version.name!r} was unloaded: ask for Models again",
-            )
+            if (route := self._routes.get((version.name, version.label))) is not None:
+                _close(route, f"version {version.label} of model {version.name!r} was unloaded: ask for Models again")
         return unused
 
 
 def signature(version: Version) -> Signature:
+    """What a version takes and gives, of which a handle is a promise."""
     return version.info.inputs, version.info.outputs
 
 

@@ -3,11 +3,12 @@ collects what little there is."""
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from time import monotonic_ns
-from typing import Final
+from typing import Final, Protocol
 
 from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell
-from tickpath.server.deployment import Deployment
+from tickpath.server.version import Version
 
 PERIOD_S: Final = 0.1
 PERIOD_NS: Final = 100_000_000
@@ -19,13 +20,25 @@ YOUNG_OBJECTS_MAX: Final = 5_000
 LAG_WINDOW_NS: Final = 60_000_000_000
 
 
+class Served(Protocol):
+    """What is kept house for."""
+
+    @property
+    def versions(self) -> Sequence[Version]: ...
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing may hold the loop up that can wait."""
+        ...
+
+
 class Housekeeping:
     """Runs on the loop's thread from `start` until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, deployment: Deployment) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, served: Served) -> None:
         self._loop = loop
         self._records = records
-        self._deployment = deployment
+        self._served = served
         self._due_ns = 0
         self._lag_ns_max = 0  # in this window
         self._lag_ns_max_before = 0  # in the one before
@@ -62,9 +75,9 @@ class Housekeeping:
 
     def _turn(self) -> None:
         self._beat(monotonic_ns())
-        for version in self._deployment.versions:
+        for version in self._served.versions:
             self._records.set_version(version.place, VersionCell.QUEUE_DEPTH, version.executor.waiting_count())
-        quiet = self._deployment.is_quiet
+        quiet = self._served.is_quiet
         self._records.set_cell(GlobalCell.QUIET, quiet)
         if gc.get_count()[0] > YOUNG_OBJECTS_MAX and not quiet:
             start_ns = monotonic_ns()

@@ -234,7 +234,8 @@ class Session(Connection):
         match message:
             case Models(id=request_id, versions=versions):
                 catalogue = self._service.catalogue
-                self._write(ModelList(request_id, catalogue.version_infos() if versions else catalogue.infos()))
+                infos = catalogue.version_infos() if versions else catalogue.infos()
+                self._write(ModelList(request_id, infos, self._service.limits))
             case Ping(id=request_id):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):

@@ -73,7 +73,7 @@ def test_before_any_request_everything_is_there_and_0(observer: Observing) -> No
     scrape = observer.scrape()
     for name in COUNTERS + GAUGES:
         assert scrape.value(name) == 0
-    for model in MODELS.models:
+    for model in MODELS.versions:
         for name in OF_MODEL:
             assert scrape.value(name, model=model.name) == 0
         for quantile in ("0.5", "0.99", "0.999"):
@@ -191,11 +191,11 @@ def test_a_tenfold_regression_moves_every_percentile(writer: RecordWriter, obser
     for quantile in ("0.5", "0.99", "0.999"):
         before, after = (
             scrape.value("tickpath_request_latency_seconds", model=model.name, quantile=quantile)
-            for model in MODELS.models
+            for model in MODELS.versions
         )
         assert after / before == pytest.approx(10, rel=0.02)
     before_buckets, after_buckets = (
-        scrape.buckets("tickpath_request_duration_seconds", model=model.name) for model in MODELS.models
+        scrape.buckets("tickpath_request_duration_seconds", model=model.name) for model in MODELS.versions
     )
     for percent in range(1, 100):
         ratio = histogram_quantile(percent / 100, after_buckets) / histogram_quantile(percent / 100, before_buckets)
@@ -249,7 +249,7 @@ def test_what_is_written_faster_than_read_is_seen_or_counted_as_lost(writer: Rec
 
 
 def test_a_record_of_a_model_that_was_never_described_counts_as_lost(writer: RecordWriter, observer: Observing) -> None:
-    write(writer, len(MODELS.models), [50_000] * 2)
+    write(writer, len(MODELS.versions), [50_000] * 2)
     write(writer, 0, [50_000])
     scrape = observer.scrape()
     assert scrape.value("tickpath_records_lost_total") == 2

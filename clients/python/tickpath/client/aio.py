@@ -244,7 +244,7 @@ class AsyncClient:
 async def _looked_up(connection: AioConnection, model: str, deadline: Deadline) -> Codec:
     """Ask the server, and look again. Raises UnknownModelError."""
     conversation = connection.conversation
-    await connection.answer(conversation.models(), deadline)
+    await connection.answer(conversation.look_up(model), deadline)
     codec = conversation.codec(model)
     if codec is None:
         raise conversation.unknown_model(model)

@@ -132,7 +132,7 @@ class Client:
         event_time_ns: int = 0,
         timeout_s: float | None = None,
     ) -> Prediction:
-        """One prediction.
+        """One prediction of `model`; of `name@version`, whichever version is live.
 
         `inputs`: one array, a list in the model's order, or a dict by name, as codec.py's rules say; each has its batch
         axis, also for one row. Any memory order will do; the dtype must be the model's.
@@ -199,7 +199,7 @@ class Client:
         conversation = connection.conversation
         codec = conversation.codec(model)
         if codec is None:
-            connection.answer(conversation.models(), deadline)
+            connection.answer(conversation.look_up(model), deadline)
             codec = conversation.codec(model)
         if codec is None:
             raise conversation.unknown_model(model)

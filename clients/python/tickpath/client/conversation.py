@@ -54,6 +54,9 @@ from tickpath.wire import (
 # Numbers travel as MessagePack's unsigned integers.
 NUMBER_MAX: Final = 2**64 - 1
 
+# Between a model's name and its version; no name has one.
+VERSION_MARK: Final = "@"
+
 # Of one infer_many: enough to hide the round trip, few enough to leave the server room for others.
 IN_FLIGHT: Final = 16
 
@@ -126,6 +129,7 @@ class Conversation:
         self._codecs: dict[str, Codec] = {}
         self._asked: dict[int, Request[Any]] = {}
         self._in_flight_max = 0
+        self._frame_bytes_max = 0
         self._last_id = 0
         self._decoder = FrameDecoder(REPLY_BYTES_MAX)
         self.get_buffer = self._decoder.get_buffer
@@ -160,12 +164,19 @@ class Conversation:
         """Asks what is served now. Once answered, `codec` knows it."""
         return self._request(self._next_id(), Models(self._last_id), ModelList, self._listed)
 
+    def look_up(self, name: str) -> Request[tuple[ModelInfo, ...]]:
+        """Asks for what `codec` did not know: every version, where one is named, else what is served now."""
+        if VERSION_MARK not in name:
+            return self.models()
+        return self._request(self._next_id(), Models(self._last_id, True), ModelList, self._listed_versions)
+
     def ping(self) -> Request[int]:
         """Asks for the server's clock, in nanoseconds."""
         return self._request(self._next_id(), Ping(self._last_id), Pong, lambda pong: pong.server_ns)
 
     def codec(self, name: str) -> Codec | None:
-        """The model of this name, if the server is known to have it. Raises ProtocolError as Codec does."""
+        """The model of this name (`name@version`: that version, whichever is live), if the server is known to have it.
+        Raises ProtocolError as Codec does."""
         codec = self._codecs.get(name)
         if codec is None and (info := self._models.get(name)) is not None:
             codec = self._codecs[name] = Codec(info)
@@ -188,7 +199,7 @@ class Conversation:
         request_id = self._next_id()
         message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, 0, 0, event_time_ns)
         request = self._request(request_id, message, Result, layout.read)
-        if len(request.frame) > self.welcome.limits.frame_bytes_max + PREFIX_BYTES:
+        if len(request.frame) > self._frame_bytes_max + PREFIX_BYTES:
             del self._asked[request_id]
             raise BadShapeError(self._too_large(codec, request.frame))
         return request
@@ -254,12 +265,22 @@ class Conversation:
             raise RemoteProtocolError(Code.BAD_MESSAGE, text)
         self._welcome = welcome
         self._in_flight_max = welcome.limits.in_flight_max
+        self._frame_bytes_max = welcome.limits.frame_bytes_max
         self._listed(ModelList(0, welcome.models))
         return welcome
 
     def _listed(self, listed: ModelList) -> tuple[ModelInfo, ...]:
         self._models = {model.name: model for model in listed.models}
+        return self._known(listed)
+
+    def _listed_versions(self, listed: ModelList) -> tuple[ModelInfo, ...]:
+        self._models |= {f"{model.name}{VERSION_MARK}{model.version}": model for model in listed.models}
+        return self._known(listed)
+
+    def _known(self, listed: ModelList) -> tuple[ModelInfo, ...]:
         self._codecs = {}
+        if listed.limits is not None:
+            self._frame_bytes_max = listed.limits.frame_bytes_max
         return listed.models
 
     def _too_many(self) -> str:
@@ -267,7 +288,7 @@ class Conversation:
         return f"{limit} requests are in flight, and {self.address} allows no more: wait for some first"
 
     def _too_large(self, codec: Codec, frame: bytes) -> str:
-        limit = self.welcome.limits.frame_bytes_max
+        limit = self._frame_bytes_max
         return (
             f"model {codec.info.name!r}: the request is {len(frame) - PREFIX_BYTES} bytes, "
             f"and {self.address} takes {limit}; send fewer rows"

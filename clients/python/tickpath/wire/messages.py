@@ -117,10 +117,11 @@ class Models(Message, frozen=True, tag=3):
 
 
 class ModelList(Message, frozen=True, tag=4):
-    """The answer to Models."""
+    """The answer to Models. `limits` are those of now: a model that was loaded since Welcome may need larger frames."""
 
     id: Id
     models: tuple[ModelInfo, ...]
+    limits: Limits | None = None
 
 
 class Infer(Message, frozen=True, tag=5):
