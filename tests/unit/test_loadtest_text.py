@@ -11,6 +11,7 @@ from tests.runs import make_run
 from tickpath.loadtest.command import compare, loadtest, referee
 from tickpath.loadtest.report.figures import LATE_NS, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, JSON_SCHEMA, json_bytes
+from tickpath.loadtest.run import GAP_NS
 from tickpath.loadtest.validity import LATENESS_NS_MIN, SPOILT_SHARE
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "LOADTEST.md").read_text("utf-8")
@@ -57,5 +58,6 @@ def test_every_stage_is_explained() -> None:
 def test_limits_are_those_of_the_code() -> None:
     assert f"more than {LATE_NS // 1000} µs" in TEXT
     assert f"{LATENESS_NS_MIN // 1000} µs" in TEXT
+    assert f"in each turn of its loop that took more than {GAP_NS // 1000} µs" in TEXT
     assert SPOILT_SHARE == 0.1
     assert "more than a tenth" in TEXT

@@ -68,6 +68,7 @@ def _plain(figures: Figures) -> dict[str, Any]:
         "errors": figures.errors,
         "unasked": run.unasked,
         "late_sends": figures.late,
+        "sender_gaps": msgspec.to_builtins(figures.gaps),
         "span_s": figures.span_s,
         "completed_hz": figures.completed_hz,
         "in_flight_max": figures.in_flight_max,

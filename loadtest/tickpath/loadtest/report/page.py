@@ -16,6 +16,7 @@ from tickpath.loadtest.report.text import (
     cells,
     connections_line,
     ending_line,
+    gaps_line,
     interval_line,
     outcome_line,
     subject,
@@ -75,13 +76,18 @@ def _measured(figures: Figures) -> Iterable[str]:
     assert figures.latency is not None
     told = {name: cells(summary) for name, summary in figures.distributions.items()}
     yield _tiles(figures, told["latency"])
-    notes = (_element("p", line, "faint") for line in (READING, interval_line(figures.latency), THIN))
+    notes = (_element("p", line, "faint") for line in _notes(figures))
     yield (
         f'<div class="plots">{_plot(spectrum_svg([figures]), SPECTRUM)}{_plot(time_svg(figures), OVER_TIME)}'
         f"{_plot(stages_svg(figures), STAGES)}"
         f"<div>{_table(('µs', *told), [(row, *(column[row] for column in told.values())) for row in ROWS])}"
         f"{''.join(notes)}</div></div>"
     )
+
+
+def _notes(figures: Figures) -> Sequence[str]:
+    assert figures.latency is not None
+    return READING, gaps_line(figures), interval_line(figures.latency), THIN
 
 
 def _tiles(figures: Figures, told: dict[str, str]) -> str:

@@ -16,6 +16,7 @@ from tickpath.loadtest.report.text import (
     cells,
     connections_line,
     ending_line,
+    gaps_line,
     interval_line,
     microseconds,
     outcome_line,
@@ -58,7 +59,7 @@ def latency_table(figures: Figures) -> Table:
     told = [cells(summary) for summary in figures.distributions.values()]
     for row in ROWS:
         table.add_row(row, *(column[row] for column in told))
-    captions = [READING]
+    captions = [READING, gaps_line(figures)]
     if figures.latency:
         captions.append(interval_line(figures.latency))
     if any("~" in cell for column in told for cell in column.values()):

@@ -4,6 +4,7 @@ from typing import Final
 
 from tickpath.loadtest.latency import PERCENTILES, Interval, Summary, is_thin
 from tickpath.loadtest.report.figures import Figures
+from tickpath.loadtest.run import GAP_NS
 
 READING: Final = "latency counts from the intended send, uncorrected from the real one"
 THIN: Final = "~ thin: fewer than ten samples lie beyond it"
@@ -30,6 +31,15 @@ def cells(summary: Summary) -> dict[str, str]:
 def interval_line(summary: Summary) -> str:
     """How sure the p99.9 is."""
     return f"the latency's p99.9, {summary.p999_interval.confidence:.0%} interval: {_bounds(summary.p999_interval)}"
+
+
+def gaps_line(figures: Figures) -> str:
+    """How much of the run the sender did not see."""
+    gaps, limit = figures.gaps, f"{GAP_NS // 1000}"
+    if not gaps.count:
+        return f"the sender was never held up for more than {limit} µs"
+    long = f"{microseconds(gaps.total_ns)} µs in all, {microseconds(gaps.max_ns)} at most"
+    return f"the sender was held up {gaps.count:,} times for more than {limit} µs: {long}"
 
 
 def _bounds(interval: Interval) -> str:
