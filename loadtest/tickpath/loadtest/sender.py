@@ -76,8 +76,7 @@ class Sender:
             while now_ns < intended_ns:
                 if intended_ns - now_ns > NAP_NS and not self.in_flight:
                     now_ns = self._nap(intended_ns - now_ns)
-                else:
-                    now_ns = self.turn(now_ns)
+                now_ns = self.turn(now_ns)
             if now_ns > last_ns:
                 return
             link = links[index % len(links)]
@@ -141,8 +140,8 @@ class Sender:
         return end_ns
 
     def _nap(self, ahead_ns: int) -> int:
-        """Sleep until shortly before the next request, or until something comes, which the next turn takes in. Half a
-        millisecond less is asked for: it is rounded up to a whole one."""
+        """Sleep until shortly before the next request, or until something comes. Half a millisecond less is asked for:
+        it is rounded up to a whole one."""
         self._epoll.poll(((ahead_ns - SPIN_NS) // MS - 0.5) / 1e3, 1)
         return self._clock_ns()
 

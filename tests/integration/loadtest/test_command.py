@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,6 +117,20 @@ def test_ended_early_it_tells_what_was_measured(
     assert "interrupted" in said
     rows = np.load(tmp_path / "s.npy")
     assert 49 < np.count_nonzero(rows["done_ns"]) < 30_000
+
+
+def test_ended_before_it_began_it_has_nothing_to_tell() -> None:
+    """The target takes the connection and never answers: its sender is in the warm-up until it is ended."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        command = [*LOADTEST, "--port", port, "--target", "echo", "--rate", "100"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            accepted, _ = listener.accept()
+            with accepted:
+                assert accepted.recv(4)
+                process.send_signal(signal.SIGINT)
+                said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said, complained.strip()) == (130, "", "")
 
 
 def test_errors_are_one_line(server: ReferenceServer) -> None:
