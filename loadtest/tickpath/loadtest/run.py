@@ -68,6 +68,11 @@ class Run:
         return self.ending == "interrupted"
 
     @property
+    def loss(self) -> str:
+        """What was lost and why, in words; empty where nothing was."""
+        return f"the {self.ending.replace(' ', ' was ')}: {self.reason}" if self.ending.endswith(" lost") else ""
+
+    @property
     def answered(self) -> npt.NDArray[np.void]:
         """Rows with a prediction."""
         rows: npt.NDArray[np.void] = self.rows[self.rows["code"] == OK]

@@ -148,7 +148,7 @@ class _Worker:
         assert started is not None
         open_loop, interrupted = not isinstance(loop, ClosedLoop), ended.ending == "interrupted"
         rows = collect(self._room.rows, self._load.warmup, keep_unsent=open_loop, interrupted=interrupted)
-        end_ns = int(rows["done_ns"].max(initial=ended.asked_ns))
+        end_ns = max(int(rows["done_ns"].max(initial=ended.asked_ns)), ended.start_ns)
         return Run(
             target=started.target,
             model=started.model,

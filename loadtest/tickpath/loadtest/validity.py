@@ -39,7 +39,7 @@ def invalid(run: Run) -> tuple[str, ...]:
     """Why the run's percentiles can't be trusted, a line each that says what to do; empty where they can."""
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
-    lost = (f"the {run.ending.replace(' ', ' was ')}: {run.reason}",) if run.ending.endswith(" lost") else ()
+    lost = (run.loss,) if run.loss else ()
     return (*lost, *_unasked(run), *(_late(run) or _held_up(run)), *_stood_still(run), *_unmeasured(run))
 
 

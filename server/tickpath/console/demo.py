@@ -101,10 +101,10 @@ def _stream(settings: Settings, ready: Ready, console: Console) -> Run:
     console.print(f"Streaming a synthetic book: {count:,} requests at {settings.rate_hz:,g} a second.")
     with _progress(count, console) as told:
         run = measure(Load(Options(ready.address, settings.model), settings.schedule, told=told))
-    if run.ending == "interrupted":
+    if run.interrupted:
         console.print("Stopped early: what follows is what was measured until then.")
-    elif run.ending == "server lost":
-        raise ConsoleError(f"the server was lost: {run.reason}")
+    elif run.loss:
+        raise ConsoleError(run.loss)
     elif len(run.answered) < count:
         console.print(f"Only {len(run.answered):,} were answered: {_shortfall(run)}. A lower --rate may help.")
     return run
