@@ -105,7 +105,7 @@ class _Blocks:
         """Empty where there are enough."""
         if len(self.whole) >= self.enough:
             return ""
-        return f"after {counted(len(self.whole), 'block')} of {self.order}, a comparison takes {self.enough}"
+        return f"{counted(len(self.whole), 'block')} of {self.order} whole, a comparison takes {self.enough}"
 
     def runs(self) -> list[tuple[Side, Run]]:
         """With the side that each was of."""
@@ -129,8 +129,8 @@ def compare(measure: Measure, blocks: int = BLOCKS, seed: int = 1) -> Comparison
     runs = (*control.runs(), *trial.runs())
     if lack := control.lack or trial.lack:
         if not runs:
-            raise LoadTestError(f"{trial.stopped}: {lack}")
-        return Comparison((), len(trial.whole), CONFIDENCE, (), f"{trial.stopped}: {lack}", runs)
+            raise LoadTestError(f"{trial.stopped}; {lack}")
+        return Comparison((), len(trial.whole), CONFIDENCE, (), f"{trial.stopped}; {lack}", runs)
     return _compared(control, trial, runs, seed)
 
 

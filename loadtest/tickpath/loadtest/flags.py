@@ -78,7 +78,7 @@ class TargetFlags:
         connections = self.connections or default
         if isinstance(loop, ClosedLoop) and connections > loop.concurrency:
             raise UsageError(
-                f"{counted(connections, 'connection')} for {loop.concurrency:,} in flight leave some idle: "
+                f"{counted(connections, 'connection')} are more than the {loop.concurrency:,} in flight: "
                 "fewer --connections, or more --concurrency"
             )
         return Load(
@@ -138,7 +138,8 @@ class LoopFlags:
         """One for each run, at least one. Raises UsageError, and LoadTestError for what is wrong with a file."""
         given = [name for name in ("rate", "concurrency", "replay") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise UsageError("say how to load, in one way: --rate R, --concurrency N or --replay FILE")
+            came = " and ".join(map(_flag, given)) or "none of them"
+            raise UsageError(f"say how to load, in one way: --rate R, --concurrency N or --replay FILE; {came} came")
         self._check_unused(given[0])
         if self.replay is not None:
             return [self._replayed(self.replay)]

@@ -19,6 +19,7 @@ from tickpath.loadtest.early_stopping import CONFIDENCE, Proof, prove, requests_
 from tickpath.loadtest.errors import StoppedError, UsageError
 from tickpath.loadtest.latency import nearest_rank
 from tickpath.loadtest.run import OK, SKIPPED, Run
+from tickpath.loadtest.series import ended_early
 from tickpath.loadtest.validity import invalid
 from tickpath.loadtest.words import counted, rate_text
 
@@ -178,7 +179,7 @@ def search(
 def _whole(run: Run) -> Run:
     """Raises StoppedError where it was interrupted."""
     if run.ending == "interrupted":
-        raise StoppedError(run.reason)
+        raise StoppedError(ended_early(run))
     return run
 
 

@@ -27,6 +27,5 @@ class Series:
 
 def ended_early(run: Run) -> str:
     """Why; empty where it went to its end."""
-    if run.ending == "complete":
-        return ""
-    return run.reason if run.ending == "interrupted" else f"the server was lost: {run.reason}"
+    told = {"complete": "", "interrupted": "interrupted", "server lost": "the server was lost"}[run.ending]
+    return f"{told}: {run.reason}" if told and run.reason else told
