@@ -21,6 +21,7 @@ from tickpath.loadtest.report.page import page
 from tickpath.loadtest.report.plots import spectrum_svg
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import GAP, INTERRUPTED, LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
+from tickpath.loadtest.series import NotRun
 from tickpath.wire import Code
 
 PERF_ANALYZER = (
@@ -221,3 +222,54 @@ def test_csv_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_cant_be_written_is_said_before_anything_is_measured(outputs: Outputs, said: str) -> None:
     with pytest.raises(LoadTestError, match=said):
         outputs.check()
+
+
+NOT_RUN = NotRun(("constant 2,000/s", "constant 3,000/s"), "nobody listens")
+
+
+def test_what_was_not_run_is_told_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "html")}
+    outputs = Outputs(**{f"{kind}_path": path for kind, path in paths.items()})
+    for runs in ([make_run()], [make_run(), make_run()]):
+        assert outputs.report(runs, NOT_RUN)
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "NOT RUN: constant 2,000/s, constant 3,000/s; nobody listens" in shown
+        assert NOT_RUN.describe() in paths["html"].read_text("utf-8")
+        told = {"schedules": ["constant 2,000/s", "constant 3,000/s"], "reason": "nobody listens"}
+        assert json.loads(paths["json"].read_bytes())["not_run"] == told
+        *made, first, second = csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8")))
+        assert [line["ending"] for line in made] == ["complete"] * len(runs)
+        filled = {name: value for name, value in first.items() if value}
+        assert filled == {
+            "verdict": "not run",
+            "schedule": "constant 2,000/s",
+            "ending": "not run: nobody listens",
+        }
+        assert second["schedule"] == "constant 3,000/s"
+
+
+def test_what_an_interrupted_run_did_not_come_to_has_not_failed() -> None:
+    ended = make_run(codes={UNSENT: 1500, PENDING: 3}, ending="interrupted", reason="stopped early by Ctrl-C")
+    complete = make_run(codes={UNSENT: 1500, PENDING: 3})
+    lines = text_of(make_run(), ended, complete, width=200).splitlines()
+    rows = [line.split() for line in lines if line.startswith("  constant")]
+    assert [row[-1] for row in rows] == ["0", "3", "1,503"]
+    assert "(interrupted)" in rows[1]
+    assert any("The run ended early (interrupted): stopped early by Ctrl-C" in line for line in lines)
+    assert [row["ending"] for row in read_csv(ended, complete)] == [
+        "interrupted: stopped early by Ctrl-C",
+        "complete",
+    ]
+
+
+def test_skipped_requests_come_with_the_remedy() -> None:
+    run = make_run(codes={SKIPPED: 7})
+    line = "skipped 7: 2 connections had as many in flight as may be; raise --connections"
+    assert line in text_of(run, width=200)
+    assert text_of(run, run, width=200).count(line) == 2
+    assert line in page([figures(run)])
+    assert "skipped" not in text_of(make_run())
+
+
+def test_one_request_is_one() -> None:
+    assert "1 of 1 request answered" in text_of(make_run(count=1))

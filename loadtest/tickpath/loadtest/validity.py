@@ -20,6 +20,7 @@ import numpy as np
 
 from tickpath.loadtest.latency import P50, P99, PERCENTILES, is_thin, nearest_rank, rank_of
 from tickpath.loadtest.run import INTERRUPTED, LOST, NANOSECONDS, OK, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.words import counted
 
 # A percentile that is a tenth off still ranks servers; where more is the sender's, it measures the sender.
 SPOILT_SHARE: Final = 0.1
@@ -73,7 +74,7 @@ def _own(whole_ns: NANOSECONDS, others_ns: NANOSECONDS) -> str:
 def _stood_still(run: Run) -> tuple[str, ...]:
     """A closed loop asks nothing while it waits: few requests are then missing, however long the server stood still."""
     pending = 0 if run.open_loop else run.count(PENDING)
-    return (f"{pending:,} requests were never answered: the server may have stood still",) if pending else ()
+    return (f"{counted(pending, 'request')} never answered: the server may have stood still",) if pending else ()
 
 
 def _unmeasured(run: Run) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pytest
 from tests.processes import children
 from tests.reference_server import Behaviour, ReferenceServer, reference_server
 
+from tickpath.loadtest.rows import Rows
 from tickpath.loadtest.run import INTERRUPTED, LOST, OK, PENDING, Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Constant, Schedule
@@ -29,12 +30,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer
         yield running
 
 
-def once(act: Callable[[], None], after: int) -> Callable[[int], None]:
+def once(act: Callable[[], None], after: int) -> Callable[[Rows], None]:
     """Progress that acts when so many requests were sent."""
     done = threading.Event()
 
-    def told(sent: int) -> None:
-        if sent > after and not done.is_set():
+    def told(reached: Rows) -> None:
+        if len(reached) > after and not done.is_set():
             done.set()
             act()
 

@@ -4,7 +4,8 @@ from typing import Final
 
 from tickpath.loadtest.latency import PERCENTILES, Interval, Summary, is_thin
 from tickpath.loadtest.report.figures import Figures
-from tickpath.loadtest.run import GAP_NS
+from tickpath.loadtest.run import GAP_NS, SKIPPED, UNSENT
+from tickpath.loadtest.words import counted
 
 READING: Final = "latency counts from the intended send, uncorrected from the real one"
 THIN: Final = "~ thin: fewer than ten samples lie beyond it"
@@ -56,7 +57,7 @@ def subject(figures: Figures) -> str:
 
 def connections_line(figures: Figures) -> str:
     """Over what."""
-    connections = "1 connection" if figures.run.connections == 1 else f"{figures.run.connections:,} connections"
+    connections = counted(figures.run.connections, "connection")
     return connections + (f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else "")
 
 
@@ -64,9 +65,23 @@ def outcome_line(figures: Figures) -> str:
     """What became of the requests."""
     total, answered = len(figures.run.rows), figures.answered
     faults = "".join(f", {count:,} {name}" for name, count in figures.faults.items())
-    unasked = f", {figures.run.unasked:,} answers nobody asked for" if figures.run.unasked else ""
+    unasked = f", {counted(figures.run.unasked, 'answer')} nobody asked for" if figures.run.unasked else ""
     rate = f"{figures.completed_hz:,.1f}/s over {figures.span_s:,.2f} s"
-    return f"{answered:,} of {total:,} requests answered with a prediction, {rate}{faults}{unasked}"
+    return f"{answered:,} of {counted(total, 'request')} answered with a prediction, {rate}{faults}{unasked}"
+
+
+def failed(figures: Figures) -> int:
+    """Requests without a prediction, for whatever reason; those apart that a run which ended early did not come to."""
+    missing = len(figures.run.rows) - figures.answered
+    return missing if figures.run.ending == "complete" else missing - figures.run.count(UNSENT)
+
+
+def skipped_line(figures: Figures) -> str:
+    """Empty where none was."""
+    if not (skipped := figures.run.count(SKIPPED)):
+        return ""
+    full = f"{counted(figures.run.connections, 'connection')} had as many in flight as may be"
+    return f"skipped {skipped:,}: {full}; raise --connections"
 
 
 def ending_line(figures: Figures) -> str:
