@@ -95,9 +95,12 @@ def test_bursts_are_on_and_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate_hz", "on_s", "off_s", "mean"), [(1000, 0.001, 0.009, "100"), (1500, 0.001, 0.001, "1,000"), (300, 1, 2, "100")]
+    ("rate_hz", "on_s", "off_s", "mean"),
+    [(1000, 0.001, 0.009, "100"), (1500, 0.001, 0.001, "1,000"), (300, 1, 2, "100")],
 )
-def test_the_mean_that_bursts_promise_is_the_one_they_keep(rate_hz: float, on_s: float, off_s: float, mean: str) -> None:
+def test_the_mean_that_bursts_promise_is_the_one_they_keep(
+    rate_hz: float, on_s: float, off_s: float, mean: str
+) -> None:
     bursts = Bursts(rate_hz, on_s, off_s, seconds=100 * (on_s + off_s))
     assert len(bursts.offsets_ns()) / bursts.seconds == pytest.approx(float(mean.replace(",", "")))
     assert bursts.describe().endswith(f"mean {mean}/s)")

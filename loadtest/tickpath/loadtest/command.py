@@ -56,7 +56,7 @@ LOOP_FLAGS: Final = (
         show_default=True,
         help="Of the gaps, with --rate.",
     ),
-    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, and without any."),
+    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, the peak, and without any."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), metavar="R", help="From --rate, steadily."),
     click.option("--column", metavar="NAME", help="Of FILE."),
     click.option("--unit", type=click.Choice(["ns", "us", "ms", "s"]), help="Of the times in FILE."),
@@ -95,11 +95,13 @@ def _flags(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command
 def _ending() -> Iterator[None]:
     """What can't be measured ends the command with one line."""
     from tickpath.client import TickpathError
-    from tickpath.loadtest.errors import LoadTestError
+    from tickpath.loadtest.errors import LoadTestError, UsageError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was measured is told
     try:
         yield
+    except UsageError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from None
     except (TickpathError, LoadTestError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -116,6 +118,11 @@ def _split(options: dict[str, Any]) -> "tuple[TargetFlags, LoopFlags]":
     return TargetFlags(**target), LoopFlags(**loop)
 
 
+RESULT_FLAGS: Final = (
+    click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout."),
+    click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout."),
+)
+
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
@@ -127,12 +134,11 @@ REQUEST_FLAGS: Final = 8
 @_flags(TARGET_FLAGS)
 @_flags(LOOP_FLAGS)
 @click.option("--slo", metavar="p99=250us", help="Find the highest Poisson rate that keeps it.")
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout.")
-@click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout.")
+@_flags(RESULT_FLAGS)
 @click.option("--html", "html_path", type=Path, metavar="FILE", help="Write a report with plots.")
 @click.option("--png", "png_path", type=Path, metavar="FILE", help="Write the plots alone.")
 @click.option("--hgrm", "hgrm_path", type=Path, metavar="FILE", help="Write an HDR histogram's percentiles.")
-@click.option("--samples", "samples_path", type=Path, metavar="FILE.npy", help="Write every request's row.")
+@click.option("--samples", "samples_path", type=Path, metavar="FILE", help="Write every request's row, as .npy.")
 @click.pass_context
 def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     """Load a server, and see the tail. Latency counts from when each request was meant to leave."""
@@ -152,9 +158,7 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
             runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], progress)
             return 0 if outputs.report(runs) else INVALID
         goodput = conduct.find_goodput(slo, target, loop, progress)
-        outputs.report([probe.run for probe in goodput.probes])
-    # Beside files on stdout, what is for people goes to stderr.
-    click.echo(goodput.describe(), err=Path("-") in (options["json_path"], options["csv_path"]))
+        outputs.report([probe.run for probe in goodput.probes], goodput)
     return 0 if goodput.rate_hz else INVALID
 
 
@@ -167,6 +171,7 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
 @click.option(
     "--blocks", type=click.IntRange(6), default=10, show_default=True, help="Of four runs; twice as many in all."
 )
+@_flags(RESULT_FLAGS)
 def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) -> int:
     """Is B faster than A? Each is [KIND@]HOST:PORT or [KIND@]unix:PATH. Runs alternate, A B B A, after as many of A
     alone, which tell the smallest difference that can be claimed here."""
@@ -175,14 +180,16 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
     from rich.console import Console
 
     from tickpath.loadtest import conduct
-    from tickpath.loadtest.report.comparison import comparison_parts
+    from tickpath.loadtest.outputs import Outputs
 
-    target, loop = _split(options | {"host": "", "port": 0, "uds": None, "target": ""})
+    options |= {"host": "", "port": 0, "uds": None, "target": ""}
+    target, loop = _split(options)
+    outputs = Outputs(**options)
     with _ending():
+        outputs.check()
         left, right = target.at(a), replace(target.at(b), model=model_b or target.model)
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
-    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
-    return INVALID if comparison.problems else 0
+        return 0 if outputs.report_comparison(a, b, comparison) else INVALID
 
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")

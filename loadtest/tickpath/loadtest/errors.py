@@ -3,3 +3,7 @@
 
 class LoadTestError(Exception):
     """What was asked for can't be measured. The text is one line: what was expected, what came, what to do."""
+
+
+class UsageError(LoadTestError):
+    """What was asked for contradicts itself, whatever the target: the command ends with 2."""

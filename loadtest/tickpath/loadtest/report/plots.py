@@ -78,7 +78,7 @@ def stages_svg(figures: Figures) -> str:
     return _svg(_stages(figures))
 
 
-def write_png(path: Path, figures: Figures) -> None:
+def write_png(figures: Figures, path: Path) -> None:
     """All three of one run, below each other."""
     with matplotlib.rc_context(STYLE):
         figure = Figure((WIDTH_IN, 3 * HEIGHT_IN), layout="constrained")

@@ -14,6 +14,11 @@ def microseconds(span_ns: float) -> str:
     return f"{span_ns / 1000:,.1f}" if span_ns < 10_000_000 else f"{span_ns / 1000:,.0f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def spans_ns(summary: Summary) -> dict[str, float]:
     """What is told of a distribution, by the names that stand above the columns."""
     found_ns = (summary.p50_ns, summary.p90_ns, summary.p95_ns, summary.p99_ns, summary.p999_ns, summary.p9999_ns)
@@ -46,17 +51,18 @@ def subject(figures: Figures) -> str:
 
 def connections_line(figures: Figures) -> str:
     """Over what."""
-    connections = "1 connection" if figures.run.connections == 1 else f"{figures.run.connections:,} connections"
-    return connections + (f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else "")
+    return counted(figures.run.connections, "connection") + (
+        f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else ""
+    )
 
 
 def outcome_line(figures: Figures) -> str:
     """What became of the requests."""
     total, answered = len(figures.run.rows), figures.answered
     faults = "".join(f", {count:,} {name}" for name, count in figures.faults.items())
-    unasked = f", {figures.run.unasked:,} answers nobody asked for" if figures.run.unasked else ""
+    unasked = f", {counted(figures.run.unasked, 'answer')} nobody asked for" if figures.run.unasked else ""
     rate = f"{figures.completed_hz:,.1f}/s over {figures.span_s:,.2f} s"
-    return f"{answered:,} of {total:,} requests answered with a prediction, {rate}{faults}{unasked}"
+    return f"{answered:,} of {counted(total, 'request')} answered with a prediction, {rate}{faults}{unasked}"
 
 
 def ending_line(figures: Figures) -> str:
