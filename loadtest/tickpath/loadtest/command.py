@@ -203,13 +203,11 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.conduct import referee as ask
     from tickpath.loadtest.flags import TargetFlags
+    from tickpath.loadtest.report.referee import referee_parts
 
     with _ending():
-        rulings = ask(TargetFlags(**options), slo, rate, duration)
-
-    from tickpath.loadtest.report.referee import referee_table
-
-    Console(highlight=False, markup=False).print(referee_table(rulings), crop=False)
+        rulings = ask(TargetFlags(**options), slo, rate, duration, Console(stderr=True))
+    Console(highlight=False, markup=False).print(*referee_parts(rulings), sep="\n", crop=False)
     return 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 

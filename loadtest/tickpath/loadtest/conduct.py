@@ -1,9 +1,10 @@
 """What `tickpath loadtest` does between its flags and its report: run after run, with a progress line."""
 
+import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,13 +14,10 @@ from tickpath.loadtest.early_stopping import requests_needed
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.flags import LoopFlags, TargetFlags, parse_range
 from tickpath.loadtest.goodput import Goodput, parse_slo, search
+from tickpath.loadtest.referee import SCENARIOS, Case, Ruling, rule
 from tickpath.loadtest.run import Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Poisson
-from tickpath.loadtest.targets import make_target
-
-if TYPE_CHECKING:
-    from tickpath.loadtest.loadgen import Ruling
 
 # Where the search for goodput begins, unless told.
 FIRST_RATE: Final = "1000"
@@ -77,18 +75,31 @@ def compare_targets(a: TargetFlags, b: TargetFlags, loop: LoopFlags, blocks: int
     return compare(measure_side, blocks, a.seed)
 
 
-def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float) -> "list[Ruling]":
-    """LoadGen's word on the target, in both scenarios, each after the same with nothing behind it. Raises
-    LoadTestError, TickpathError."""
-    try:
-        from tickpath.loadtest import loadgen
-    except ModuleNotFoundError:
-        raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'") from None
-    slo, rulings = parse_slo(slo_text), []
-    for scenario in loadgen.SCENARIOS:
-        asked = make_target(target.target, target.options)
-        for subject in (loadgen.NullSubject(), loadgen.SocketSubject(asked, target.address)):
-            rulings.append(loadgen.judge(subject, scenario, slo, rate_hz, seconds))
+def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float, console: Console) -> list[Ruling]:
+    """LoadGen's word on the target, in both scenarios, each after the same with nothing behind it; an interruption ends
+    the series. Raises LoadTestError, TickpathError."""
+    if importlib.util.find_spec("mlperf_loadgen") is None:
+        raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'")
+    parse_slo(slo_text)
+    cases = [
+        Case(scenario, null, target.target, target.options, slo_text, rate_hz, seconds)
+        for scenario in SCENARIOS
+        for null in (True, False)
+    ]
+    rulings: list[Ruling] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=len(cases))
+        for case in cases:
+            title = f"LoadGen, {case.scenario} of {'null' if case.null else case.options.address}"
+            progress.update(task, description=title, completed=len(rulings), refresh=True)
+            try:
+                rulings.append(rule(case))
+            except KeyboardInterrupt:
+                break
+    if not rulings:
+        raise LoadTestError("interrupted before LoadGen had ruled on anything")
     return rulings
 
 
