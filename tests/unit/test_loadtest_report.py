@@ -15,7 +15,7 @@ from tests.runs import START_NS, make_goodput, make_run
 from tickpath.loadtest.report.figures import LATE_NS, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, csv_text, hgrm_bytes, json_bytes
 from tickpath.loadtest.report.page import page
-from tickpath.loadtest.report.plots import spectrum_svg
+from tickpath.loadtest.report.plots import TITLE_LETTERS, picture, spectrum_svg
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
 from tickpath.wire import Code
@@ -203,3 +203,24 @@ def test_goodput_stands_beside_the_runs_it_was_found_by() -> None:
     assert {line["goodput"] for line in lines} == {"1000.0"}
     assert lines[1]["reason"] == probes[1]["reason"]
     assert "goodput" not in json.loads(json_bytes(all_figures))
+
+
+def test_a_picture_says_what_it_shows_and_cuts_none_of_it_off() -> None:
+    run = _named(make_run(codes={LOST: 500}), 5 * "replay of a file with a long name, ")
+    title = picture(figures(run)).get_suptitle()
+    assert max(map(len, title.splitlines())) <= TITLE_LETTERS
+    said = title.replace("\n", " ")
+    assert run.schedule.strip() in said
+    assert f"INVALID: {figures(run).invalid[0]}" in said
+
+
+def test_dashes_stand_for_the_uncorrected_alone() -> None:
+    all_figures = [figures(make_run(rate_hz=rate_hz, count=round(2 * rate_hz))) for rate_hz in (500, 1000)]
+    dashed = [spectrum_svg(shown).count("stroke-dasharray: ") for shown in (all_figures[:1], all_figures)]
+    assert dashed[0] > 0 == dashed[1]
+    assert "beyond in some run" in spectrum_svg(all_figures)
+    assert "beyond)" in spectrum_svg(all_figures[:1])
+
+
+def test_no_browser_breaks_the_name_of_a_flag() -> None:
+    assert "<code>--connections</code>" in page([figures(make_run(codes={SKIPPED: 500}))])

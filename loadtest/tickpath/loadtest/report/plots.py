@@ -81,14 +81,19 @@ def stages_svg(figures: Figures) -> str:
 def write_png(figures: Figures, path: Path) -> None:
     """All three of one run, below each other."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure((WIDTH_IN, 3 * HEIGHT_IN), layout="constrained")
-        axes = figure.subplots(3)
-        for place, draw in zip(axes, (_spectrum([figures]), _over_time(figures.run), _stages(figures)), strict=True):
-            draw(place)
-        lines = [subject(figures), figures.run.schedule, *(f"INVALID: {reason}" for reason in figures.invalid)]
-        title = "\n".join(part for line in lines for part in textwrap.wrap(line, TITLE_LETTERS))
-        figure.suptitle(title, color=RED if figures.invalid else INK, fontsize=10)
-        figure.savefig(path, format="png", dpi=PNG_DPI, transparent=False)
+        picture(figures).savefig(path, format="png", dpi=PNG_DPI, transparent=False)
+
+
+def picture(figures: Figures) -> Figure:
+    """What a PNG shows: beside the plots, what was asked and why it is INVALID, where it is."""
+    figure = Figure((WIDTH_IN, 3 * HEIGHT_IN), layout="constrained")
+    axes = figure.subplots(3)
+    for place, draw in zip(axes, (_spectrum([figures]), _over_time(figures.run), _stages(figures)), strict=True):
+        draw(place)
+    lines = [subject(figures), figures.run.schedule, *(f"INVALID: {reason}" for reason in figures.invalid)]
+    title = "\n".join(part for line in lines for part in textwrap.wrap(line, TITLE_LETTERS))
+    figure.suptitle(title, color=RED if figures.invalid else INK, fontsize=10)
+    return figure
 
 
 def _svg(draw: Draw) -> str:
@@ -159,9 +164,10 @@ def _over_time(run: Run) -> Draw:
 
     def draw(axes: Axes) -> None:
         for label, quantile, style, colour, width in (
-            ("p50", P50, "-", BLUE, 2),
+            # A slice between two empty ones has no line, but a dot.
+            ("p50", P50, ".-", BLUE, 2),
             ("p99", P99, "-", ORANGE, 1.2),
-            # Dots, since a slice of fewer than 100 has its p99 there too.
+            # Dots alone, since a slice of fewer than 100 has its p99 there too.
             ("slowest", 1, ".", RED, 0),
         ):
             found_us = [each[rank_of(len(each), Fraction(quantile)) - 1] if len(each) else np.nan for each in binned_us]
