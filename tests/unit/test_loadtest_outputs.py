@@ -12,7 +12,7 @@ from tests.runs import make_comparison, make_goodput, make_run
 
 from tickpath.loadtest.errors import LoadTestError, UsageError
 from tickpath.loadtest.outputs import Outputs
-from tickpath.loadtest.run import LOST
+from tickpath.loadtest.run import LOST, PENDING
 
 FULL = Path("/dev/full")
 """No byte can be written to it."""
@@ -123,3 +123,10 @@ def test_a_comparison_is_told_and_written(tmp_path: Path, capsys: pytest.Capture
     assert [line["B / A"] for line in lines[:2]] == ["1.5000", "1.0000"]
     assert lines[0]["verdict"] == "valid"
     assert "p50: B is 50.0% slower" in err
+
+
+def test_pictures_of_nothing_say_so(tmp_path: Path) -> None:
+    outputs = Outputs(png_path=tmp_path / "r.png", html_path=tmp_path / "r.html")
+    assert not outputs.report([make_run(codes={PENDING: 2000})])
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert "INVALID: no request was answered" in (tmp_path / "r.html").read_text()

@@ -86,10 +86,11 @@ def write_png(figures: Figures, path: Path) -> None:
 
 def picture(figures: Figures) -> Figure:
     """What a PNG shows: beside the plots, what was asked and why it is INVALID, where it is."""
-    figure = Figure((WIDTH_IN, 3 * HEIGHT_IN), layout="constrained")
-    axes = figure.subplots(3)
-    for place, draw in zip(axes, (_spectrum([figures]), _over_time(figures.run), _stages(figures)), strict=True):
-        draw(place)
+    # Without an answer there is nothing to plot, and the title tells why.
+    draws = (_spectrum([figures]), _over_time(figures.run), _stages(figures)) if figures.latency else ()
+    figure = Figure((WIDTH_IN, max(len(draws), 1) * HEIGHT_IN), layout="constrained")
+    for number, draw in enumerate(draws, 1):
+        draw(figure.add_subplot(len(draws), 1, number))
     lines = [subject(figures), figures.run.schedule, *(f"INVALID: {reason}" for reason in figures.invalid)]
     title = "\n".join(part for line in lines for part in textwrap.wrap(line, TITLE_LETTERS))
     figure.suptitle(title, color=RED if figures.invalid else INK, fontsize=10)
