@@ -6,4 +6,4 @@ class LoadTestError(Exception):
 
 
 class UsageError(LoadTestError):
-    """What was asked for contradicts itself, whatever the target: the command ends with 2."""
+    """What the flags ask for can't be; found before anything was sent."""

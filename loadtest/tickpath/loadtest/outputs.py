@@ -45,8 +45,7 @@ class Outputs:
     samples_path: Path | None = None
 
     def check(self) -> None:
-        """Before anything is measured: whether it could be written. Raises LoadTestError, and UsageError where two are
-        to go to one file."""
+        """Before anything is measured: whether it could be written. Raises UsageError."""
         taken: dict[str, str] = {}
         for name, path in self._asked():
             flag = f"--{name.removesuffix('_path')}"
@@ -114,9 +113,9 @@ class Outputs:
 def _check_writable(path: Path) -> None:
     """Opened as it will be, and left as it was."""
     if path.is_dir():
-        raise LoadTestError(f"{path} is a folder: give a file")
+        raise UsageError(f"{path} is a folder: give a file")
     if not path.parent.is_dir():
-        raise LoadTestError(f"{path} can't be written: there is no folder {path.parent}")
+        raise UsageError(f"{path} can't be written: there is no folder {path.parent}")
     target = Path(os.path.realpath(path))  # what a link that leads nowhere yet will make
     try:
         if target.is_file():
@@ -126,16 +125,16 @@ def _check_writable(path: Path) -> None:
             target.unlink()
         # A device or a pipe is not opened twice: whoever reads it would see an end.
         elif not os.access(target, os.W_OK):
-            raise LoadTestError(f"{path} can't be written: permission denied")
+            raise UsageError(f"{path} can't be written: permission denied")
     except OSError as error:
-        raise LoadTestError(f"{path} can't be written: {error.strerror}") from None
+        raise UsageError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _need(flag: str, package: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError:
-        raise LoadTestError(f"{flag} needs {package}: pip install 'tickpath[report]'") from None
+        raise UsageError(f"{flag} needs {package}: pip install 'tickpath[report]'") from None
 
 
 def _write(jobs: Iterable[Job]) -> None:
