@@ -101,7 +101,7 @@ def test_samples_keep_the_name_they_are_given(tmp_path: Path) -> None:
 def test_a_search_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     goodput = make_goodput()
     runs = [probe.run for probe in goodput.probes]
-    Outputs(json_path=Path("-"), csv_path=tmp_path / "r.csv").report(runs, goodput)
+    Outputs(json_path=Path("-"), csv_path=tmp_path / "r.csv").report(runs, goodput=goodput)
     out, err = capsys.readouterr()
     assert json.loads(out)["goodput"]["rate_hz"] == 1000
     assert goodput.describe() in err.splitlines()

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 from rich.console import Console
 from tests.runs import START_NS, make_goodput, make_run
 
+from tickpath.loadtest.outputs import Outputs
 from tickpath.loadtest.report.figures import LATE_NS, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, csv_text, hgrm_bytes, json_bytes
 from tickpath.loadtest.report.page import page
 from tickpath.loadtest.report.plots import TITLE_LETTERS, picture, spectrum_svg
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
+from tickpath.loadtest.series import NotRun
 from tickpath.wire import Code
 
 PERF_ANALYZER = (
@@ -192,13 +195,13 @@ def test_a_count_of_one_is_no_plural() -> None:
 def test_goodput_stands_beside_the_runs_it_was_found_by() -> None:
     goodput = make_goodput()
     all_figures = [figures(probe.run) for probe in goodput.probes]
-    document = json.loads(json_bytes(all_figures, goodput))
+    document = json.loads(json_bytes(all_figures, goodput=goodput))
     found, probes = document["goodput"], document["goodput"]["probes"]
     assert (found["percentile"], found["limit_ns"], found["rate_hz"]) == (99, 250_000, 1000)
     assert [probe["passed"] for probe in probes] == [True, False, True]
     assert [probe["total"] for probe in probes] == [run["requests"]["meant"] for run in document["runs"]]
     assert [bool(probe["reason"]) for probe in probes] == [False, True, False]
-    lines = list(csv.DictReader(io.StringIO(csv_text(all_figures, goodput))))
+    lines = list(csv.DictReader(io.StringIO(csv_text(all_figures, goodput=goodput))))
     assert [line["passed"] for line in lines] == ["yes", "no", "yes"]
     assert {line["goodput"] for line in lines} == {"1000.0"}
     assert lines[1]["reason"] == probes[1]["reason"]
@@ -224,3 +227,50 @@ def test_dashes_stand_for_the_uncorrected_alone() -> None:
 
 def test_no_browser_breaks_the_name_of_a_flag() -> None:
     assert "<code>--connections</code>" in page([figures(make_run(codes={SKIPPED: 500}))])
+
+
+NOT_RUN = NotRun(("constant 2,000/s", "constant 3,000/s"), "nobody listens")
+
+
+def test_what_was_not_run_is_told_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "html")}
+    outputs = Outputs(**{f"{kind}_path": path for kind, path in paths.items()})
+    for runs in ([make_run()], [make_run(), make_run()]):
+        assert outputs.report(runs, NOT_RUN)
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "NOT RUN: constant 2,000/s, constant 3,000/s; nobody listens" in shown
+        assert NOT_RUN.describe() in paths["html"].read_text("utf-8")
+        told = {"schedules": ["constant 2,000/s", "constant 3,000/s"], "reason": "nobody listens"}
+        assert json.loads(paths["json"].read_bytes())["not_run"] == told
+        *made, first, second = csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8")))
+        assert [line["ending"] for line in made] == ["complete"] * len(runs)
+        filled = {name: value for name, value in first.items() if value}
+        assert filled == {
+            "verdict": "not run",
+            "schedule": "constant 2,000/s",
+            "ending": "not run: nobody listens",
+        }
+        assert second["schedule"] == "constant 3,000/s"
+
+
+def test_what_an_interrupted_run_did_not_come_to_has_not_failed() -> None:
+    ended = make_run(codes={UNSENT: 1500, PENDING: 3}, ending="interrupted", reason="stopped early by Ctrl-C")
+    complete = make_run(codes={UNSENT: 1500, PENDING: 3})
+    lines = text_of(make_run(), ended, complete, width=200).splitlines()
+    rows = [line.split() for line in lines if line.startswith("  constant")]
+    assert [row[-1] for row in rows] == ["0", "3", "1,503"]
+    assert "(interrupted)" in rows[1]
+    assert any("The run ended early (interrupted): stopped early by Ctrl-C" in line for line in lines)
+    assert [row["ending"] for row in read_csv(ended, complete)] == [
+        "interrupted: stopped early by Ctrl-C",
+        "complete",
+    ]
+
+
+def test_skipped_requests_come_with_the_remedy() -> None:
+    run = make_run(codes={SKIPPED: 7})
+    line = "skipped 7: 2 connections had as many in flight as may be; raise --connections"
+    assert line in text_of(run, width=200)
+    assert text_of(run, run, width=200).count(line) == 2
+    assert line in page([figures(run)])
+    assert "skipped" not in text_of(make_run())

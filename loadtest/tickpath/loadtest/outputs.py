@@ -23,6 +23,7 @@ from tickpath.loadtest.report.comparison import comparison_parts
 from tickpath.loadtest.report.figures import Figures, figures
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import Run
+from tickpath.loadtest.series import NotRun
 
 STDOUT: Final = Path("-")
 
@@ -59,15 +60,20 @@ class Outputs:
             if name in PACKAGES:
                 _need(flag, PACKAGES[name])
 
-    def report(self, runs: Sequence[Run], goodput: Goodput | None = None) -> bool:
+    @property
+    def on_stdout(self) -> bool:
+        """Whether a file goes there."""
+        return STDOUT in (path for _, path in self._asked())
+
+    def report(self, runs: Sequence[Run], not_run: NotRun | None = None, goodput: Goodput | None = None) -> bool:
         """Show and write it all, with the search that the runs were made for; whether every run can be trusted. Raises
         LoadTestError."""
         all_figures = [figures(run) for run in runs]
         console = self._console()
-        console.print(*report_parts(all_figures), sep="\n", crop=False)
+        console.print(*report_parts(all_figures, not_run), sep="\n", crop=False)
         if goodput:
             console.print(goodput.describe(), soft_wrap=True)
-        _write(self._jobs(all_figures, goodput))
+        _write(self._jobs(all_figures, not_run, goodput))
         return not any(each.invalid for each in all_figures)
 
     def report_comparison(self, a: str, b: str, comparison: Comparison) -> bool:
@@ -88,18 +94,17 @@ class Outputs:
                 yield field.name, path
 
     def _console(self) -> Console:
-        to_stdout = STDOUT in (path for _, path in self._asked())
-        return Console(highlight=False, markup=False, stderr=to_stdout)
+        return Console(highlight=False, markup=False, stderr=self.on_stdout)
 
-    def _jobs(self, all_figures: Sequence[Figures], goodput: Goodput | None) -> Iterator[Job]:
+    def _jobs(self, all_figures: Sequence[Figures], not_run: NotRun | None, goodput: Goodput | None) -> Iterator[Job]:
         if self.json_path:
-            yield self.json_path, _bytes_to(files.json_bytes(all_figures, goodput))
+            yield self.json_path, _bytes_to(files.json_bytes(all_figures, not_run, goodput))
         if self.csv_path:
-            yield self.csv_path, _bytes_to(files.csv_text(all_figures, goodput).encode())
+            yield self.csv_path, _bytes_to(files.csv_text(all_figures, not_run, goodput).encode())
         if self.html_path:
             from tickpath.loadtest.report.page import page
 
-            yield self.html_path, _bytes_to(page(all_figures).encode())
+            yield self.html_path, _bytes_to(page(all_figures, not_run).encode())
         if self.png_path:
             from tickpath.loadtest.report.plots import write_png
 

@@ -51,8 +51,8 @@ class Load:
     warmup: int = 200
     drain_s: float = 5.0
     cpu: int | None = None
-    told: Callable[[int], None] = field(default=lambda _sent: None)
-    """Called a few times a second with how many requests were sent or skipped so far."""
+    told: Callable[[Rows], None] = field(default=lambda _rows: None)
+    """Called a few times a second with the rows that the sender has come to; it goes on to write to them."""
 
 
 def measure(load: Load) -> Run:
@@ -101,7 +101,7 @@ class _Worker:
         while True:
             while not select.select([process.stdout], [], [], PROGRESS_S)[0]:
                 if self._started:
-                    self._load.told(max(0, reached(self._rows) - self._load.warmup))
+                    self._load.told(self._rows[self._load.warmup : reached(self._rows)])
             match self._read(process):
                 case Started() as started:
                     self._started = started

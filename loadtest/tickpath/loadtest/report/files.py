@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from tickpath.loadtest.goodput import Goodput, Probe
 from tickpath.loadtest.latency import Summary
 from tickpath.loadtest.report.figures import LATENESS, ROUND_TRIP, Figures
 from tickpath.loadtest.report.text import spans_ns
+from tickpath.loadtest.series import NotRun
 
 JSON_SCHEMA: Final = "tickpath-loadtest-1"
 
@@ -40,6 +41,7 @@ CSV_COLUMNS: Final = (
     "unanswered",
     "verdict",
     "schedule",
+    "ending",
 )
 # Of a search for goodput, behind the others.
 CSV_GOODPUT_COLUMNS: Final = ("probed rate", "passed", "reason", "goodput")
@@ -49,9 +51,13 @@ CSV_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
 HGRM_DIGITS: Final = 3
 
 
-def json_bytes(all_figures: Sequence[Figures], goodput: Goodput | None = None) -> bytes:
+def json_bytes(all_figures: Sequence[Figures], not_run: NotRun | None = None, goodput: Goodput | None = None) -> bytes:
     """One object, indented; with the search that the runs were made for, a probe for each."""
-    document: dict[str, Any] = {"schema": JSON_SCHEMA, "runs": [_plain(figures) for figures in all_figures]}
+    document: dict[str, Any] = {
+        "schema": JSON_SCHEMA,
+        "runs": [_plain(figures) for figures in all_figures],
+        "not_run": not_run,
+    }
     if goodput:
         document["goodput"] = _plain_goodput(goodput)
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
@@ -113,14 +119,15 @@ def _plain_summary(summary: Summary | None) -> dict[str, Any] | None:
     return plain | {"p999_thin": summary.thin}
 
 
-def csv_text(all_figures: Sequence[Figures], goodput: Goodput | None = None) -> str:
-    """A header, and a line for each run. Times are in microseconds, empty where nothing was answered. A search that the
-    runs were made for adds its columns."""
+def csv_text(all_figures: Sequence[Figures], not_run: NotRun | None = None, goodput: Goodput | None = None) -> str:
+    """A header, and a line for each run, also for those that were not made. Times are in microseconds, empty where
+    nothing was answered. A search that the runs were made for adds its columns."""
     rows = [_csv_row(figures) for figures in all_figures]
-    if goodput is None:
-        return csv_lines(CSV_COLUMNS, rows)
-    probed = [_csv_probe(probe, goodput) for probe in goodput.probes]
-    return csv_lines(CSV_COLUMNS + CSV_GOODPUT_COLUMNS, [row + probe for row, probe in zip(rows, probed, strict=True)])
+    columns: tuple[str, ...] = CSV_COLUMNS
+    if goodput:
+        columns += CSV_GOODPUT_COLUMNS
+        rows = [row + _csv_probe(probe, goodput) for row, probe in zip(rows, goodput.probes, strict=True)]
+    return csv_lines(columns, [*rows, *(_csv_not_run(not_run) if not_run else ())])
 
 
 def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -151,7 +158,18 @@ def _csv_row(figures: Figures) -> list[object]:
         sum(unmeasured.values()) - unmeasured["skipped"],
         "INVALID" if figures.invalid else "valid",
         figures.run.schedule,
+        _ending(figures.run.ending, figures.run.reason),
     ]
+
+
+def _csv_not_run(not_run: NotRun) -> Iterator[list[str]]:
+    blank = [""] * (len(CSV_COLUMNS) - 3)
+    for schedule in not_run.schedules:
+        yield [*blank, "not run", schedule, _ending("not run", not_run.reason)]
+
+
+def _ending(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else what
 
 
 def _csv_stages(means_ns: dict[str, float]) -> list[str]:

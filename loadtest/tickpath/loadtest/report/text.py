@@ -4,6 +4,8 @@ from typing import Final
 
 from tickpath.loadtest.latency import PERCENTILES, Interval, Summary, is_thin
 from tickpath.loadtest.report.figures import Figures
+from tickpath.loadtest.run import SKIPPED, UNSENT
+from tickpath.loadtest.words import counted
 
 READING: Final = "latency counts from the intended send, uncorrected from the real one"
 THIN: Final = "~ thin: fewer than ten samples lie beyond it"
@@ -12,11 +14,6 @@ THIN: Final = "~ thin: fewer than ten samples lie beyond it"
 def microseconds(span_ns: float) -> str:
     """A tenth of a microsecond is told where it matters: below ten milliseconds."""
     return f"{span_ns / 1000:,.1f}" if span_ns < 10_000_000 else f"{span_ns / 1000:,.0f}"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 request`, `2 requests`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def spans_ns(summary: Summary) -> dict[str, float]:
@@ -51,9 +48,8 @@ def subject(figures: Figures) -> str:
 
 def connections_line(figures: Figures) -> str:
     """Over what."""
-    return counted(figures.run.connections, "connection") + (
-        f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else ""
-    )
+    connections = counted(figures.run.connections, "connection")
+    return connections + (f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else "")
 
 
 def outcome_line(figures: Figures) -> str:
@@ -63,6 +59,20 @@ def outcome_line(figures: Figures) -> str:
     unasked = f", {counted(figures.run.unasked, 'answer')} nobody asked for" if figures.run.unasked else ""
     rate = f"{figures.completed_hz:,.1f}/s over {figures.span_s:,.2f} s"
     return f"{answered:,} of {counted(total, 'request')} answered with a prediction, {rate}{faults}{unasked}"
+
+
+def failed(figures: Figures) -> int:
+    """Requests without a prediction, for whatever reason; those apart that a run which ended early did not come to."""
+    missing = len(figures.run.rows) - figures.answered
+    return missing if figures.run.ending == "complete" else missing - figures.run.count(UNSENT)
+
+
+def skipped_line(figures: Figures) -> str:
+    """Empty where none was."""
+    if not (skipped := figures.run.count(SKIPPED)):
+        return ""
+    full = f"{counted(figures.run.connections, 'connection')} had as many in flight as may be"
+    return f"skipped {skipped:,}: {full}; raise --connections"
 
 
 def ending_line(figures: Figures) -> str:
