@@ -22,7 +22,7 @@ from tickpath.loadtest.run import NANOSECONDS, OK
 from tickpath.loadtest.runner import ClosedLoop, Load
 from tickpath.loadtest.words import rate_text
 
-# So many of the newest rows: enough for a p99, and 320 KB to copy, which takes tens of microseconds.
+# So many of the newest rows: enough for a p99 that is not thin, and 320 KB to copy.
 WINDOW: Final = 4096
 
 BEFORE: Final = "connecting and warming up"
