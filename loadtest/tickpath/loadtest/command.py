@@ -229,12 +229,13 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.conduct import referee as ask
     from tickpath.loadtest.flags import TargetFlags
+    from tickpath.loadtest.referee import ROWS
     from tickpath.loadtest.report.referee import referee_parts
 
     with _ending():
         rulings = ask(TargetFlags(**options), slo, rate, duration, Console(stderr=True))
     Console(highlight=False, markup=False).print(*referee_parts(rulings), sep="\n", crop=False)
-    return 0 if all(ruling.valid for ruling in rulings) else INVALID
+    return UNFINISHED if len(rulings) < ROWS else 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 
 def _refuse_flags_before(context: click.Context) -> None:

@@ -18,6 +18,8 @@ from tickpath.loadtest.target import Options
 
 Scenario = Literal["SingleStream", "Server"]
 SCENARIOS: Final[tuple[Scenario, ...]] = ("SingleStream", "Server")
+ROWS: Final = 2 * len(SCENARIOS)
+"""Each scenario, beside it with nothing behind it."""
 
 # LoadGen makes all queries of a row beforehand, and about 600 bytes for each.
 QUERIES_MAX: Final = 1_000_000

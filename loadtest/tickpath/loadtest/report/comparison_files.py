@@ -35,6 +35,7 @@ def json_bytes(a: str, b: str, comparison: Comparison) -> bytes:
         "confidence": comparison.confidence,
         "valid": not comparison.problems,
         "invalid_reasons": comparison.problems,
+        "stopped": comparison.stopped,
         "differences": [_plain(difference) for difference in comparison.differences],
     }
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"

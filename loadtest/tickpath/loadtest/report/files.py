@@ -69,6 +69,8 @@ def _plain_goodput(goodput: Goodput) -> dict[str, Any]:
         "limit_ns": goodput.slo.limit_ns,
         "confidence": goodput.confidence,
         "rate_hz": goodput.rate_hz,
+        "best_hz": goodput.best_hz,
+        "stopped": goodput.stopped,
         "probes": [_plain_probe(probe) for probe in goodput.probes],
     }
 

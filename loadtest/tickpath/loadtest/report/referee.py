@@ -6,16 +6,15 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from tickpath.loadtest.referee import SCENARIOS, Ruling
+from tickpath.loadtest.referee import ROWS, Ruling
 from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.report.whole import keep_whole
 
 
 def referee_parts(rulings: Sequence[Ruling]) -> list[RenderableType]:
     """The table, why what is INVALID is so, and whether all was asked."""
-    asked = 2 * len(SCENARIOS)
     problems = [f"INVALID: {_name(each)}: {problem}" for each in rulings for problem in each.problems]
-    ended = [f"interrupted after {len(rulings)} of {asked} rows"] if len(rulings) < asked else []
+    ended = [f"interrupted after {len(rulings)} of {ROWS} rows"] if len(rulings) < ROWS else []
     return [referee_table(rulings), *problems, *ended]
 
 
