@@ -72,9 +72,8 @@ def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceS
         process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (1, "")
-    assert complained == (
-        "tickpath: interrupted: stopped early by Ctrl-C; 0 blocks of AAAA whole, a comparison takes 10\n"
-    )
+    assert complained.startswith("tickpath: interrupted: stopped early by Ctrl-C")
+    assert complained.endswith("; 0 blocks of AAAA whole, a comparison takes 10\n")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
