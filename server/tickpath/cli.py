@@ -132,7 +132,7 @@ can't be listened on, 1 anything else.
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
-    """Serve a model file, a folder of models and their versions, or all that FILE.toml names."""
+    """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal
 
     # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
