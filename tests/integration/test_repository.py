@@ -37,7 +37,7 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 def check(folder: Path, *flags: str) -> tuple[int, dict[str, Version]]:
     """The exit code of `models check --json`, and what it says of each version, by `model/version`."""
-    done = run("models", "check", str(folder), "--json", *flags)
+    done = run("models", "check", str(folder), "--nice", "0", "--json", *flags)
     found = json.loads(done.stdout)
     refused = sum(version["refused"] is not None for version in found)
     expected = f"tickpath: {folder}: {refused} of {len(found)} can't be served\n" if refused else ""
@@ -46,7 +46,8 @@ def check(folder: Path, *flags: str) -> tuple[int, dict[str, Version]]:
 
 
 def mlp() -> bytes:
-    return build("mlp").SerializeToString()
+    content: bytes = build("mlp").SerializeToString()
+    return content
 
 
 def newer(opset: int = 18, ir: int = 9) -> onnx.ModelProto:
@@ -169,9 +170,9 @@ def test_nothing_to_check_ends_with_2(tmp_path: Path) -> None:
 def test_a_folder_is_served(tmp_path: Path) -> None:
     """With the live versions answering, by a golden sample each."""
     models = tmp_path / "models"
-    for factor in ("9", "10"):
-        add_version(models, "scale", factor, scale(float(factor)))
-        add_version(models, "pinned", factor, scale(float(factor)))
+    for version in ("9", "10"):
+        add_version(models, "scale", version, scale(float(version)))
+        add_version(models, "pinned", version, scale(float(version)))
     (models / "pinned" / "model.toml").write_text("live = '9'\nbuckets = [1, 3]\n")
     with serve(tmp_path, [], repository="models") as server, Client(server.address) as client:
         assert [(info.name, info.version, info.buckets) for info in client.models()] == [

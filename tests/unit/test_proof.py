@@ -63,6 +63,21 @@ def test_a_child_that_dies(number: signal.Signals) -> None:
     assert text == f"btc.onnx: the runtime died with signal {number} on it"
 
 
+def test_a_child_keeps_behind_and_where_it_is_told(tmp_path: Path) -> None:
+    """The model is a pipe: once the child has opened it, it has settled down."""
+    path, cpu = tmp_path / "model.onnx", min(os.sched_getaffinity(0))
+    os.mkfifo(path)
+    task = Task(ModelConfig(str(path)), 1 << 20, cpus=(cpu,))
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(task))
+        child.stdin.close()
+        with path.open("wb"):
+            niceness, cpus = os.getpriority(os.PRIO_PROCESS, child.pid), os.sched_getaffinity(child.pid)
+        child.kill()
+    assert (niceness, cpus) == (19, {cpu})
+
+
 def test_a_child_that_says_nothing_of_use() -> None:
     assert refusal(-signal.SIGALRM) == "btc.onnx: not loaded after 600 s, given up"
     assert refusal(1, b"", b"Traceback:\nMemoryError\n\n") == (

@@ -43,8 +43,9 @@ def find(path: Path, every: bool) -> list[Candidate]:
     return [_candidate(check_model(ModelConfig(str(path))))]
 
 
-def check(candidates: Sequence[Candidate], console: Console) -> list[Checked]:
-    """Load each of them in a child process, one after the other, with a progress line on a terminal."""
+def check(candidates: Sequence[Candidate], nice: int, console: Console) -> list[Checked]:
+    """Load each of them in a child process of this niceness, one after the other, with a progress line on a
+    terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     checked = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -52,7 +53,7 @@ def check(candidates: Sequence[Candidate], console: Console) -> list[Checked]:
         for candidate in candidates:
             progress.update(bar, description=f"loading {candidate.model} {candidate.version}")
             found = candidate.found
-            verdict = found if isinstance(found, Refused) else prove(Task(found, FRAME_BYTES_MAX))
+            verdict = found if isinstance(found, Refused) else prove(Task(found, FRAME_BYTES_MAX, nice=nice))
             checked.append(Checked(candidate.model, candidate.version, candidate.live, verdict))
             progress.advance(bar)
     return checked

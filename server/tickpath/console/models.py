@@ -65,8 +65,16 @@ def list_models(positional: str | None, address: str | None, as_json: bool) -> N
 )
 @click.argument("path", metavar="FOLDER|MODEL.onnx", type=Path)
 @click.option("--all", "every", is_flag=True, help="Every version there is, not only those that would be loaded.")
+@click.option(
+    "--nice",
+    type=click.IntRange(0, 19),
+    default=19,
+    show_default=True,
+    metavar="N",
+    help="How far behind everything else; 0 for timings that only a busy machine disturbs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(path: Path, every: bool, as_json: bool) -> None:
+def check(path: Path, every: bool, nice: int, as_json: bool) -> None:
     """Load, verify and time every model of FOLDER, and serve none.
 
     Each version is loaded in a process of its own, so one that kills its runtime is refused like any other.
@@ -80,7 +88,7 @@ def check(path: Path, every: bool, as_json: bool) -> None:
 
     with ending(Misconfigured, ConfigError):
         candidates = checking.find(path, every)
-    checked = checking.check(candidates, Console(stderr=True))
+    checked = checking.check(candidates, nice, Console(stderr=True))
     refused = {f"{item.model} {item.version}": item.verdict for item in checked if isinstance(item.verdict, Refused)}
     if as_json:
         print_json([checking.plain(item) for item in checked])
