@@ -3,21 +3,24 @@
 import io
 import os
 import sys
-from pathlib import Path
 
 try:
+    from pathlib import Path
+
     import click
+
+    from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ModelRefused, ending
+    from tickpath.console.golden import golden
+    from tickpath.console.models import models
+    from tickpath.console.options import ADDRESS, AT, SHAPES, bad_parameter
+    from tickpath.console.output import print_json, print_rich
+    from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
-
-from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ModelRefused, ending
-from tickpath.console.golden import golden
-from tickpath.console.models import models
-from tickpath.console.options import ADDRESS, AT, SHAPES, bad_parameter
-from tickpath.console.output import print_json, print_rich
-from tickpath.loadtest.command import loadtest
+except KeyboardInterrupt:
+    raise SystemExit(130) from None  # INTERRUPTED, which is not there yet
 
 PORT = click.IntRange(0, 65535)
 
