@@ -34,7 +34,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "polygraphy/capability.onnx": "No Op registered for FAKE!",
     "polygraphy/custom_op_node.onnx": "operator 'NegPos' is from 'ai.onnx.contrib'",
     "polygraphy/empty_tensor_expand.onnx": "output 'expanded' has a dimension of size 0",
-    "polygraphy/ext_weights.onnx": "the weights of 'd' are in 'ext_weights.data', which is not beside the model",
+    "polygraphy/ext_weights.onnx": "the weights of 'a' are in 'ext_weights.data', which is not beside the model",
     "polygraphy/matmul.bf16.onnx": "output 'matmul_out_0' has element type bfloat16",
     "polygraphy/nonzero.onnx": "output 'nonzero_out_0' depends on the data (operator 'NonZero')",
 }

@@ -5,13 +5,16 @@ import os
 import sys
 
 try:
-    from collections.abc import Iterator
-    from contextlib import contextmanager
     from pathlib import Path
 
     import click
 
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
+    from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ModelRefused, ending
+    from tickpath.console.golden import golden
+    from tickpath.console.models import models
+    from tickpath.console.options import ADDRESS, AT, SHAPES, bad_parameter
+    from tickpath.console.output import print_json, print_rich
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
@@ -20,45 +23,10 @@ except ModuleNotFoundError:
 except KeyboardInterrupt:
     raise SystemExit(130) from None  # INTERRUPTED, which is not there yet
 
-ADDRESS = "127.0.0.1:7070"
 PORT = click.IntRange(0, 65535)
-AT = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, where the command had nothing to show for it."""
-
-
-class Failed(click.ClickException):
-    """Ends a command with one line."""
-
-    exit_code = 1
-
-
-class Misconfigured(Failed):
-    """What was asked for can't be."""
-
-    exit_code = 2
-
-
-class ModelRefused(Failed):
-    """A model can't be served."""
-
-    exit_code = 3
-
-
-class AddressRefused(Failed):
-    """An address can't be listened on."""
-
-    exit_code = 4
-
-
-@contextmanager
-def _ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
-    """Let exceptions of `kinds` end the command."""
-    try:
-        yield
-    except kinds as error:
-        raise end(str(error)) from None
 
 
 def main() -> None:
@@ -114,34 +82,18 @@ def tickpath(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
-    from tickpath.console.settings import parse_shape
-
-    with _bad_parameter():
-        return dict(map(parse_shape, texts)) or None
-
-
 def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     from tickpath.console.settings import parse_buckets
 
-    with _bad_parameter():
+    with bad_parameter():
         return None if text is None else parse_buckets(text)
 
 
 def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     from tickpath.console.settings import parse_name
 
-    with _bad_parameter():
+    with bad_parameter():
         return None if text is None else parse_name(text)
-
-
-@contextmanager
-def _bad_parameter() -> Iterator[None]:
-    """A ValueError is what click then says of the option."""
-    try:
-        yield
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 SERVE_EXAMPLES = """
@@ -178,14 +130,7 @@ can't be listened on, 1 anything else.
     help="Stay awake so long after a request.  [default: 50]",
 )
 @click.option("--cpu", type=click.IntRange(0), metavar="N", help="Stay on core N.")
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    callback=_shapes,
-    metavar="INPUT=N,120,3",
-    help="Sizes that the file leaves open, N for the batch axis; again for each input.",
-)
+@SHAPES
 @click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
@@ -199,7 +144,7 @@ can't be listened on, 1 anything else.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
-    """Serve a model file, a folder of models and their versions, or all that FILE.toml names."""
+    """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal
 
     # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
@@ -211,7 +156,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
 
     if model is not None and Path(model).is_dir():
         model, options["repository"] = None, model
-    with _ending(Misconfigured, ConfigError):
+    with ending(Misconfigured, ConfigError):
         values = serve_values(read_config(config) if config else {}, model, options)
         settings = add_repository(make_config(values, str(config or "configuration")))
 
@@ -221,34 +166,16 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     from tickpath.server.observer_process import ObserverError
 
     with (
-        _ending(ModelRefused, ModelRefusedError),
-        _ending(Misconfigured, ConfigError),
-        _ending(AddressRefused, AddressError),
-        _ending(Failed, ObserverError),
+        ending(ModelRefused, ModelRefusedError),
+        ending(Misconfigured, ConfigError),
+        ending(AddressRefused, AddressError),
+        ending(Failed, ObserverError),
     ):
         return core.run(settings, json_lines=as_json)
 
 
-@tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models --at unix:/run/tickpath.sock --json")
-@click.argument("positional", metavar="[ADDRESS]", required=False)
-@AT
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def models(positional: str | None, address: str | None, as_json: bool) -> None:
-    """List what a server serves. ADDRESS may stand without --at."""
-    if positional and address:
-        raise click.UsageError(f"{positional} and --at {address}: choose one")
-    from tickpath.client import Client, TickpathError
-    from tickpath.console.tensors import plain_model
-
-    with _ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
-        served = client.models()
-    if as_json:
-        _print_json([plain_model(model) for model in served])
-        return
-
-    from tickpath.console.tables import models_table
-
-    _print(models_table(served))
+tickpath.add_command(models)
+tickpath.add_command(golden)
 
 
 CALL_EXAMPLES = """
@@ -283,17 +210,17 @@ def call(
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
 
-    with _ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
+    with ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)
     if as_json:
-        _print_json(calls.plain_answer(name, answers))
+        print_json(calls.plain_answer(name, answers))
         return
 
     from tickpath.console.tables import answer_tables
 
-    _print(*answer_tables(answers))
+    print_rich(*answer_tables(answers))
 
 
 @tickpath.command(epilog="Examples:\n\n\b\ntickpath demo\ntickpath demo --model lstm_a --rate 200 --seconds 30")
@@ -314,7 +241,7 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
 
     _check_zoo(model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _ending(Failed, TickpathError, ConsoleError, LoadTestError):
+    with ending(Failed, TickpathError, ConsoleError, LoadTestError):
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
 
 
@@ -358,18 +285,6 @@ def _check_zoo(name: str) -> None:
 
     if name not in models_zoo.names():
         raise click.BadParameter(f"the zoo has no {name!r}; it has {', '.join(models_zoo.names())}")
-
-
-def _print(*what: object) -> None:
-    from rich.console import Console
-
-    Console(highlight=False, markup=False).print(*what, sep="\n", crop=False)
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.encode(value))
 
 
 if __name__ == "__main__":

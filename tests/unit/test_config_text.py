@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from tickpath.server.config import ModelConfig, ServerConfig, make_config, read_config
+from tickpath.server.repository import VersionChoice
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
+SECTIONS: Final = {"The server": ServerConfig, "A model": ModelConfig, "A repository": VersionChoice}
 ROW: Final = re.compile(r"^\| `(\w+)` +\| (.+?) +\| .+\|$", re.MULTILINE)
 
 
-@pytest.mark.parametrize(("heading", "kind"), [("The server", ServerConfig), ("A model", ModelConfig)])
+@pytest.mark.parametrize(("heading", "kind"), SECTIONS.items())
 def test_every_key_and_its_default(heading: str, kind: type[msgspec.Struct]) -> None:
     section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
     told = [(key, default_told(text)) for key, text in ROW.findall(section)]

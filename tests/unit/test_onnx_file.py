@@ -76,11 +76,11 @@ def test_names_must_be_unique(tmp_path: Path) -> None:
         read_onnx(save(proto, tmp_path))
 
 
-def with_external_weights(folder: Path, location: str) -> Path:
+def with_external_weights(folder: Path, location: str, length: int = 8) -> Path:
     nodes = [helper.make_node("Add", ["x", "bias"], ["y"])]
     weights = constant("bias", [1, 2])
     (folder / "bias.bin").write_bytes(weights.raw_data)
-    external_data_helper.set_external_data(weights, location)
+    external_data_helper.set_external_data(weights, location, length=length)
     weights.ClearField("raw_data")
     return save(model(nodes, [value("x", "f4", ["N", 2])], [value("y", "f4", ["N", 2])], [weights]), folder)
 
@@ -112,3 +112,38 @@ def test_external_weights_that_are_not_there(tmp_path: Path, location: str, reas
 def test_sha256_of_one_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     path = save(one_node("Neg", np.float32, [4]), tmp_path)
     assert read_onnx(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_link_out_of_the_folder_is_outside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = with_external_weights(folder, "link.bin")
+    (folder / "link.bin").symlink_to(folder / "bias.bin")
+    read_onnx(path)
+    (folder / "link.bin").unlink()
+    (folder / "bias.bin").rename(tmp_path / "bias.bin")
+    (folder / "link.bin").symlink_to(tmp_path / "bias.bin")
+    with pytest.raises(ModelRefusedError, match=r"from 'link.bin', outside the model's folder"):
+        read_onnx(path)
+
+
+def test_the_models_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with_external_weights(tmp_path / "there", "bias.bin")
+    (tmp_path / "here").symlink_to(tmp_path / "there")
+    read_onnx(tmp_path / "here" / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        (bytes(3), "end at byte 8 of 'bias.bin', which has 3: the file is truncated"),
+        (b"", "which has 0: the file is truncated"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "it is a Git LFS pointer"),
+    ],
+)
+def test_external_weights_that_are_cut(tmp_path: Path, weights: bytes, reason: str) -> None:
+    path = with_external_weights(tmp_path, "bias.bin", length=8 if len(weights) < 8 else 200)
+    (tmp_path / "bias.bin").write_bytes(weights)
+    with pytest.raises(ModelRefusedError, match=reason):
+        read_onnx(path)

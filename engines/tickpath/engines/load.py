@@ -22,7 +22,7 @@ def load(
     Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
-    if path.suffix in FORMATS:
+    if path.suffix in FORMATS and path.suffix != ".onnx":  # which is read once, and checked then
         check_file(path)
     if path.suffix != ".onnx":
         kind = f"{path.suffix} files" if path.suffix else "files without a suffix"

@@ -9,11 +9,13 @@ from rich import box
 from rich.table import Table
 
 from tickpath.console.calls import Answers
+from tickpath.console.checking import Checked
 from tickpath.console.tensors import describe
 from tickpath.loadtest.latency import Summary, summarise
 from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.report.whole import keep_whole
 from tickpath.loadtest.stages import NANOSECONDS
+from tickpath.server.proof import Refused
 from tickpath.wire import ModelInfo
 
 # Eight of the usual ones in a line.
@@ -30,6 +32,31 @@ def models_table(models: Iterable[ModelInfo]) -> Table:
             "\n".join(describe(tensor) for tensor in model.inputs),
             "\n".join(describe(tensor) for tensor in model.outputs),
             fill(" ".join(map(str, model.buckets)), BUCKETS_WIDTH),
+        )
+    return keep_whole(table)
+
+
+def check_table(checked: Iterable[Checked]) -> Table:
+    """One line a version; of those that are refused, only that."""
+    table = _table(
+        "model", "version", "live", "engine", "inputs", "outputs", "buckets", "p50, µs", "verified by", "verdict"
+    )
+    for item in checked:
+        live, found = "live" if item.live else "", item.verdict
+        if isinstance(found, Refused):
+            table.add_row(item.model, item.version, live, "", "", "", "", "", "", "refused")
+            continue
+        table.add_row(
+            item.model,
+            item.version,
+            live,
+            f"{found.runtime}, {found.precision}",
+            "\n".join(describe(tensor) for tensor in found.inputs),
+            "\n".join(describe(tensor) for tensor in found.outputs),
+            fill(" ".join(map(str, found.buckets)), BUCKETS_WIDTH),
+            fill(" ".join(map(microseconds, found.compute_ns)), 2 * BUCKETS_WIDTH),
+            f"{found.verified.against}, {found.verified.rows} rows",
+            "proven",
         )
     return keep_whole(table)
 

@@ -13,14 +13,15 @@ def plain_model(model: ModelInfo) -> dict[str, object]:
     return {
         "name": model.name,
         "version": model.version,
-        "inputs": [_plain_tensor(tensor) for tensor in model.inputs],
-        "outputs": [_plain_tensor(tensor) for tensor in model.outputs],
+        "inputs": [plain_tensor(tensor) for tensor in model.inputs],
+        "outputs": [plain_tensor(tensor) for tensor in model.outputs],
         "buckets": model.buckets,
         "feeds": model.feeds,
     }
 
 
-def _plain_tensor(tensor: TensorInfo) -> dict[str, object]:
+def plain_tensor(tensor: TensorInfo) -> dict[str, object]:
+    """For programs: one input or output."""
     return {
         "name": tensor.name,
         "dtype": tensor.dtype,

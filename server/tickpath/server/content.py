@@ -5,6 +5,7 @@ It covers every file of a version's folder (model, weights, sidecar, golden samp
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from time import time_ns
 from typing import Final
@@ -34,7 +35,8 @@ class ContentDigests:
     """`content_digest` for whoever asks again and again: a version is read anew only when its files' sizes, times or
     inodes have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_ns: Callable[[], int] = time_ns) -> None:
+        self._clock_ns = clock_ns
         self._seen: dict[str, tuple[Signature, bytes]] = {}
 
     def of(self, config: ModelConfig) -> str:
@@ -43,9 +45,13 @@ class ContentDigests:
         seen = self._seen.get(config.path)
         if seen is None or seen[0] != signature:
             seen = (signature, _digest(content_files(config)))
-            if _settled(signature):
+            if _settled(signature, self._clock_ns()):
                 self._seen[config.path] = seen
         return _with_settings(seen[1], config)
+
+    def remembers(self, config: ModelConfig) -> bool:
+        """Whether the next digest can do without reading, if nothing changes."""
+        return config.path in self._seen
 
     def forget(self, config: ModelConfig) -> None:
         """The version is gone."""
@@ -99,5 +105,5 @@ def _with_settings(files: bytes, config: ModelConfig) -> str:
     return hashlib.sha256(files + msgspec.json.encode(settings, order="sorted")).hexdigest()
 
 
-def _settled(signature: Signature) -> bool:
-    return all(max(mtime_ns, ctime_ns) + SETTLED_NS < time_ns() for *_, mtime_ns, ctime_ns in signature)
+def _settled(signature: Signature, now_ns: int) -> bool:
+    return all(max(mtime_ns, ctime_ns) + SETTLED_NS < now_ns for *_, mtime_ns, ctime_ns in signature)

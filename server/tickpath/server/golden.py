@@ -56,12 +56,15 @@ def read_inputs(path: Path, spec: EngineSpec) -> tuple[tuple[Array | None, ...],
 def read_arrays(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file. Raises ModelRefusedError."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.lib.npyio.NpzFile):
+                return dict(archive)
     except OSError as error:
         raise ModelRefusedError(f"can't be read: {error.strerror or error}") from None
-    except (AttributeError, TypeError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile):
-        raise ModelRefusedError("no whole .npz file of plain arrays: copy it again, or write it with savez") from None
+    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile):
+        pass
+    raise ModelRefusedError("no whole .npz file of plain arrays: copy it again, or write it with savez")
 
 
 def write_golden(path: Path, spec: EngineSpec, sample: GoldenSample) -> None:

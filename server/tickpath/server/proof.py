@@ -21,14 +21,18 @@ COMMAND: Final = (sys.executable, "-P", "-m", "tickpath.server.proving")
 
 # A large model takes TensorRT minutes to compile; what is not done after ten hangs.
 PROVE_S_MAX: Final = 600
+# The least priority that there is.
+NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove, and on which processors (none named: on those of the parent)."""
+    """What to prove, on which processors (none named: on those of the parent), and how far behind everything else: a
+    load may wait, a reply may not."""
 
     model: ModelConfig
     frame_bytes_max: int
     cpus: tuple[int, ...] = ()
+    nice: int = NICE_MAX
 
 
 class Proven(msgspec.Struct, frozen=True, tag="proven"):

@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 import sys
-from typing import Final
 
 import msgspec
 
@@ -12,9 +11,6 @@ from tickpath.engines import ModelRefusedError
 from tickpath.server.model import prepare_model
 from tickpath.server.proof import PROVE_S_MAX, Proven, Refused, Task, Verdict
 from tickpath.server.verification import verify
-
-# Behind everything else: a load may wait, a reply may not.
-NICE: Final = 19
 
 
 def main() -> int:
@@ -25,8 +21,8 @@ def main() -> int:
     signal.alarm(PROVE_S_MAX)
     # A model that kills its runtime is no fault to look into here, and a core file can be as large as memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(NICE)
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    os.nice(task.nice)
     if task.cpus:
         os.sched_setaffinity(0, task.cpus)
     # Runtimes print where they like: stdout is the verdict's alone.

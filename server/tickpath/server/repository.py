@@ -128,11 +128,8 @@ def _folders(folder: Path, what: str, files: Sequence[str]) -> list[str]:
         if path.name in files and path.is_file():
             continue
         if not path.is_dir():
-            kind = "a file" if path.is_file() else "no folder"
-            hint = (
-                f": move it to {folder}/1/{path.name}" if path.name in MODEL_FILES else ", or give it a name with a ."
-            )
-            raise ConfigError(f"{path}: {kind}, where the folder of {what} is expected{hint or ''}")
+            hint = f"move it to {folder}/1/{path.name}" if path.name in MODEL_FILES else "move it elsewhere"
+            raise ConfigError(f"{path}: no folder, and the folder of {what} is expected here: {hint}")
         if not re.match(NAME_PATTERN, path.name):
             raise ConfigError(f"{path}: {path.name!r} can't be {what}'s name, which is {NAME_WORDS}: rename the folder")
         names.append(path.name)

@@ -197,11 +197,11 @@ def make_golden(engine: Engine, inputs: Sequence[Array | None], rows: int) -> Go
     return GoldenSample(rows, tuple(inputs), tuple(answers(slot, engine.spec, inputs, rows)))
 
 
-def seeded_inputs(engine: Engine, rows: int) -> tuple[list[Array], int]:
+def seeded_inputs(engine: Engine, rows: int) -> tuple[Sequence[Array | None], int]:
     """Inputs that are the same in every run, and their rows: as many as asked for, or as the model takes. Raises
     ModelRefusedError."""
     rows = engine.spec.rows_fixed or (rows if engine.spec.batched else 1)
-    return list(engine.sample(rows)), rows
+    return engine.sample(rows), rows
 
 
 def _check_finite(golden: Path, spec: EngineSpec, sample: GoldenSample) -> None:
