@@ -113,7 +113,7 @@ def test_few_descriptors_mean_few_sessions(cramped: RunningServer) -> None:
     with unharmed(cramped), Peer(cramped.connect()) as peer:
         assert peer.greet().limits.sessions_max == FILES_MAX - 48
     said = cramped.log.read_text()
-    assert "sessions_max lowered from 1024 to 24: the limit of open files is 64" in said
+    assert "sessions_max lowered from 1024 to 16: the limit of open files is 64" in said
     assert "Traceback" not in said
 
 
