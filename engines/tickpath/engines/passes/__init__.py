@@ -3,7 +3,7 @@ nothing is read, written or run, but for what `measure_parity` asks of two engin
 
 from tickpath.engines.passes.checks import int64_constants_that_clamp, loops, shapes_that_depend_on_data
 from tickpath.engines.passes.parity import TOLERANCES, OutputParity, Parity, Tolerance, measure_parity, refuse
-from tickpath.engines.passes.precision import Precision, rehearse, to_precision
+from tickpath.engines.passes.precision import Precision, rehearse, stays_float32, to_precision
 from tickpath.engines.passes.shapes import settle
 from tickpath.engines.passes.unroll import unroll
 
@@ -20,6 +20,7 @@ __all__ = [
     "rehearse",
     "settle",
     "shapes_that_depend_on_data",
+    "stays_float32",
     "to_precision",
     "unroll",
 ]

@@ -41,9 +41,9 @@ class Tolerance(msgspec.Struct, frozen=True):
 # 5e-4 and 4e-3 for each rounding, of which a model of tens of layers has some on every way through.
 TOLERANCES: Final[Mapping[Precision, Tolerance]] = {
     "fp32": Tolerance(max_rel=1e-4, flips_share=0.0),
-    "tf32": Tolerance(max_rel=1e-2, flips_share=0.02),
-    "fp16": Tolerance(max_rel=1e-2, flips_share=0.02),
-    "bf16": Tolerance(max_rel=5e-2, flips_share=0.05),
+    "tf32": Tolerance(max_rel=1e-2, flips_share=0.05),
+    "fp16": Tolerance(max_rel=1e-2, flips_share=0.05),
+    "bf16": Tolerance(max_rel=5e-2, flips_share=0.1),
 }
 
 
@@ -166,7 +166,8 @@ class _Sum:
         one, other = reference.astype(np.float64), np.asarray(candidate).astype(np.float64)
         both = np.isfinite(one) & np.isfinite(other)
         self._nans += int(np.count_nonzero(~both & (one != other) & ~(np.isnan(one) & np.isnan(other))))
-        self._abs = max(self._abs, float(np.max(np.abs(one - other), initial=0.0, where=both)))
+        apart = np.abs(np.subtract(one, other, out=np.zeros_like(one), where=both))
+        self._abs = max(self._abs, float(np.max(apart, initial=0.0)))
         self._largest = max(self._largest, float(np.max(np.abs(one), initial=0.0, where=both)))
         self._ulp = max(self._ulp, _ulps(reference, np.asarray(candidate, reference.dtype), both))
         self._flips += self._argmax_flips(one, other)

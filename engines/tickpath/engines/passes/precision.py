@@ -20,7 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tickpath.engines.engine import ModelRefusedError
-from tickpath.engines.onnx_file import subgraphs
+from tickpath.engines.onnx_file import nodes, subgraphs
 from tickpath.engines.passes.graph import (
     all_names,
     copy_flat,
@@ -81,11 +81,26 @@ FULL: Final[Mapping[str, str]] = {
 }
 
 
+# These compute nothing that a precision could change.
+_MOVES: Final = frozenset({"Cast", "Constant"})
+
+
 def to_precision(model: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
     """The model, a copy, computing in `precision`. fp32 and tf32 leave the graph as it is: its tensors are float32
     either way, and what TF32 rounds is the builder's to say. Raises ModelRefusedError naming the constant that the
-    precision can't hold, or the tensor whose type is unknown."""
+    precision can't hold, or the tensor whose type is unknown, or where all operators would stay float32."""
     return _convert(model, precision, rehearsed=False)
+
+
+def stays_float32(model: onnx.ModelProto, precision: Precision) -> tuple[str, ...]:
+    """The operators of this model that `to_precision` leaves in float32, one line each with the reason."""
+    if precision not in ELEMENTS:
+        return ()
+    flat = copy_flat(model)
+    facts = _Facts(flat, precision, rehearsed=False)
+    computing = [node for node in nodes(flat.graph) if node.op_type not in _MOVES and facts.touches_float(node)]
+    reasons = {node.op_type: facts.reason(node) for node in computing}
+    return tuple(f"{operator}: {reason}" for operator, reason in sorted(reasons.items()) if reason)
 
 
 def rehearse(model: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
@@ -98,6 +113,7 @@ def _convert(model: onnx.ModelProto, precision: Precision, rehearsed: bool) -> o
     converted = copy_flat(model)
     if precision in ELEMENTS:
         facts = _Facts(converted, precision, rehearsed)
+        facts.check_worth(converted.graph)
         _Body(facts, converted.graph, _Versions(set(), {}), overridable(converted)).convert()
         drop_unused(converted.graph)
     return converted
@@ -133,19 +149,46 @@ class _Facts:
             )
         return bool(name) and self._types[name].elem_type == FLOAT
 
+    def touches_float(self, node: onnx.NodeProto) -> bool:
+        """Whether the node reads or makes a float32 tensor."""
+        return any(self.is_float(name, node) for name in (*node.input, *node.output))
+
+    def reason(self, node: onnx.NodeProto) -> str:
+        """Why a node stays float32; empty where it does not."""
+        inputs, outputs = self.low_places(node)
+        if any(inputs) or any(outputs):
+            return ""
+        missing = f"operator set {self._opsets.get(_domain(node.domain))} has no {self.precision} for it"
+        return FULL.get(node.op_type, missing)
+
+    def check_worth(self, graph: onnx.GraphProto) -> None:
+        """Raises ModelRefusedError where operators compute and none would do so in the precision."""
+        computing = [node for node in nodes(graph) if node.op_type not in _MOVES and self.touches_float(node)]
+        if computing and all(map(self.reason, computing)):
+            raise ModelRefusedError(
+                f"no operator of this model can compute in {self.precision} ({computing[0].op_type}: "
+                f"{self.reason(computing[0])}): export it with a newer operator set, or compile with --precision fp32"
+            )
+
     def low_places(self, node: onnx.NodeProto) -> tuple[list[bool], list[bool]]:
         """For each input and each output of a node, whether the operator is to have the low type there."""
         refused = [False] * len(node.input), [False] * len(node.output)
-        if node.op_type in FULL or _domain(node.domain) not in self._opsets:
-            return refused
-        try:
-            schema = onnx.defs.get_schema(node.op_type, self._opsets[_domain(node.domain)], _domain(node.domain))
-        except onnx.defs.SchemaError:
+        schema = self._schema(node)
+        if node.op_type in FULL or schema is None:
             return refused
         allowed = {each.type_param_str for each in schema.type_constraints if self._type in each.allowed_type_strs}
         inputs = [_formal(schema.inputs, place).type_str in allowed for place in range(len(node.input))]
         outputs = [_formal(schema.outputs, place).type_str in allowed for place in range(len(node.output))]
         return inputs, outputs
+
+    def _schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+        domain = _domain(node.domain)
+        if not onnx.defs.has(node.op_type, domain) or domain not in self._opsets:
+            return None
+        try:
+            return onnx.defs.get_schema(node.op_type, self._opsets[domain], domain)
+        except onnx.defs.SchemaError:
+            return None
 
     def free_name(self, name: str) -> str:
         return free_name(self._names, f"{name}:{self.precision}")

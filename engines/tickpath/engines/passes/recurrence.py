@@ -22,7 +22,7 @@ DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 # For each activation, what it takes of activation_alpha and activation_beta, and their values where it stands alone
-# (None: it has no default and must be given).
+# (None: it must be given, since it has no default or onnxruntime has another one than ONNX).
 Parameters = Mapping[str, float | None]
 ACTIVATIONS: Final[Mapping[str, Parameters]] = {
     "Affine": {"alpha": None, "beta": None},
@@ -35,7 +35,7 @@ ACTIVATIONS: Final[Mapping[str, Parameters]] = {
     "Softplus": {},
     "Softsign": {},
     "Tanh": {},
-    "ThresholdedRelu": {"alpha": 1.0},
+    "ThresholdedRelu": {"alpha": None},
 }
 _SPELLING: Final = {name.lower(): name for name in ACTIVATIONS}
 
