@@ -16,7 +16,7 @@ from tickpath.engines.onnx_file import nodes
 from tickpath.engines.passes import settle, unroll
 from tickpath.engines.spec import TensorSpec
 
-# Sums of float32 products, added up in another order and passed on from step to step; relative to the largest element, or to 1.
+# Sums of float32 products, added up in another order and passed on from step to step; relative to the largest, or to 1.
 TOLERANCE = 1e-5
 
 ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus")
