@@ -4,6 +4,7 @@ A session is one model; a graph is one IOBinding on one slot's buffers, by addre
 """
 
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +87,22 @@ def load_onnx(
         return _load(path, shapes or {}, threads, cpus)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
+
+
+def optimise(content: bytes) -> bytes:
+    """The model, whose weights are in it, after the graph optimisations that suit any CPU: what `load_onnx` would do at
+    every start. Raises ModelRefusedError."""
+    with tempfile.TemporaryDirectory(prefix="tickpath-optimise-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        options = _session_options(path.parent, threads=1)
+        # All of them would choose layouts for this machine's CPU, which another may not have.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(path)
+        try:
+            onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime's exceptions have no base class of their own
+            raise ModelRefusedError(f"{RUNTIME} does not take this model: {said(error)}") from None
+        return path.read_bytes()
 
 
 def said(error: Exception) -> str:
