@@ -214,6 +214,69 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
         return core.run(settings, json_lines=as_json)
 
 
+COMPILE_EXAMPLES = """
+Examples:
+
+\b
+tickpath compile model.onnx -o model.plan
+tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
+tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
+
+Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
+
+Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 after Ctrl-C, 1 anything else.
+"""
+
+
+def _targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    from tickpath.engines.compile import parse_targets
+
+    with _bad_parameter():
+        return None if text is None else parse_targets(text)
+
+
+@tickpath.command("compile", epilog=COMPILE_EXAMPLES)
+@click.argument("model", metavar="MODEL.onnx", type=Path)
+@click.option("-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, or an .onnx.")
+@click.option(
+    "--engine",
+    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime"]),
+    help="What builds it.  [default: by OUT, the TensorRT that is installed]",
+)
+@click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to build for.  [default: 1,2,4,8]")
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16"]), help="[default: fp32]")
+@click.option(
+    "--gpu", "targets", callback=_targets, metavar="sm89,sm120", help="GPUs to build for.  [default: the runtime's]"
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_shapes,
+    metavar="INPUT=N,120,3",
+    help="Sizes that the file leaves open, N for the batch axis; again for each input.",
+)
+@click.option("--optimization-level", type=click.IntRange(0, 5), metavar="0-5", help="[default: 5]")
+@click.option(
+    "--timing-iterations", type=click.IntRange(1, 64), metavar="N", help="Runs to time a kernel.  [default: 8]"
+)
+@click.option(
+    "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
+)
+@click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
+@click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
+def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
+    """Compile a model for a GPU, or for a quicker start on the CPU."""
+    from tickpath.console import compile as compiling
+    from tickpath.console.errors import ConsoleError
+    from tickpath.engines import ModelRefusedError
+
+    asked = {name: value for name, value in options.items() if value is not None}
+    with _ending(ModelRefused, ModelRefusedError), _ending(Misconfigured, ConsoleError):
+        compiled = compiling.run(model, out, asked, timing_cache, force)
+    click.echo(compiling.describe(compiled))
+
+
 @tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models --at unix:/run/tickpath.sock --json")
 @click.argument("positional", metavar="[ADDRESS]", required=False)
 @AT

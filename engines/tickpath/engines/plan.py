@@ -1,5 +1,5 @@
-"""The engine for .plan files: TensorRT or TensorRT-RTX on a CUDA device. Memory, streams and graphs are not its business;
-it brings execution contexts (see device.py).
+"""The engine for .plan files: TensorRT or TensorRT-RTX on a CUDA device. Memory, streams and graphs are not its
+business; it brings execution contexts (see device.py).
 
 A plan is checked against its sidecar before the runtime sees it, and then the runtime's own view of its inputs, outputs
 and profiles against the sidecar's: a bad plan is refused in one line, and what is bound later has the sizes that were
@@ -70,7 +70,9 @@ class PlanContext:
         for tensor in self._spec.outputs:
             shape, found = tensor.shape_at(self._rows), tuple(context.get_tensor_shape(tensor.name))
             if found != shape:  # it would write past the buffer's end
-                raise EngineFailedError(f"{self._tensorrt.runtime} gives output {tensor.name!r} as {found}, not {shape}")
+                raise EngineFailedError(
+                    f"{self._tensorrt.runtime} gives output {tensor.name!r} as {found}, not {shape}"
+                )
         for tensor, address in zip((*self._spec.inputs, *self._spec.outputs), self._addresses, strict=True):
             self._expect(context.set_tensor_address(tensor.name, address), f"the address of {tensor.name!r}")
 
@@ -167,7 +169,9 @@ def _check_profiles(path: Path, engine: CudaEngine, tensor: TensorSpec, buckets:
     for profile, rows in enumerate(buckets):
         shapes = {tuple(shape) for shape in engine.get_tensor_profile_shape(tensor.name, profile)}
         if shapes != {tensor.shape_at(rows)}:
-            raise _differs(path, f"profile {profile} of {tensor.name!r} as {sorted(shapes)}", str(tensor.shape_at(rows)))
+            raise _differs(
+                path, f"profile {profile} of {tensor.name!r} as {sorted(shapes)}", str(tensor.shape_at(rows))
+            )
 
 
 def _names(engine: CudaEngine) -> list[str]:

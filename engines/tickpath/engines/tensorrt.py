@@ -338,11 +338,10 @@ def deserialise(tensorrt: TensorRT, plan: bytes) -> CudaEngine:
     reason, of another GPU or release."""
     tensorrt.logger.take()
     runtime = tensorrt.module.Runtime(tensorrt.logger)
-    engine = runtime.deserialize_cuda_engine(plan)
+    engine: CudaEngine | None = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         raise ModelRefusedError(f"{tensorrt.runtime} does not take this plan: {tensorrt.said()}")
     return engine
-
 
 
 def new_context(tensorrt: TensorRT, engine: CudaEngine) -> CudaContext | None:

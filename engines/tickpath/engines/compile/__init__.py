@@ -1,5 +1,5 @@
-"""From a model file to what is served: TensorRT plans, and optimised ONNX for the CPU, each with a sidecar that says what
-it is."""
+"""From a model file to what is served: TensorRT plans, and optimised ONNX for the CPU, each with a sidecar that says
+what it is."""
 
 from tickpath.engines.compile.compiling import Compiled, compile_model
 from tickpath.engines.compile.options import ENGINES, PRECISIONS, SUFFIXES, CompileOptions, parse_targets

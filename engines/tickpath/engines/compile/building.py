@@ -17,8 +17,8 @@ COMMAND = (sys.executable, "-P", "-m", "tickpath.engines.compile.worker")
 
 
 def run_build(job: BuildJob, watcher: Watcher) -> Done:
-    """Build in a process of its own; the plan is in `job.plan_path` then. Whatever is raised meanwhile, Ctrl-C too, ends
-    that process at once. Raises ModelRefusedError, BuildStoppedError."""
+    """Build in a process of its own; the plan is in `job.plan_path` then. Whatever is raised meanwhile, Ctrl-C too,
+    ends that process at once. Raises ModelRefusedError, BuildStoppedError."""
     with tempfile.TemporaryFile() as said, _worker(said) as worker:
         try:
             return _follow(worker, job, watcher, said)
@@ -28,9 +28,7 @@ def run_build(job: BuildJob, watcher: Watcher) -> Done:
 
 def _worker(said: IO[bytes]) -> subprocess.Popen[bytes]:
     """In a session of its own, so that a terminal's Ctrl-C is the caller's alone to hear."""
-    return subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True
-    )
+    return subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True)
 
 
 def _follow(worker: subprocess.Popen[bytes], job: BuildJob, watcher: Watcher, said: IO[bytes]) -> Done:
@@ -64,4 +62,6 @@ def _died(worker: subprocess.Popen[bytes], phase: str, said: IO[bytes]) -> Model
     said.seek(0)
     words = one_line(said.read().decode(errors="replace")[-2000:]) or "it said nothing"
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return ModelRefusedError(f"the TensorRT builder ended {how} in phase {phase!r} ({words}): build with another release")
+    return ModelRefusedError(
+        f"the TensorRT builder ended {how} in phase {phase!r} ({words}): build with another release"
+    )

@@ -3,8 +3,8 @@
     read -> settle sizes -> unroll -> convert precision -> name what would hurt -> compare with the CPU engine -> build
     -> publish
 
-What is compared with the CPU engine is the very graph that the builder gets, run on the CPU: what the GPU's kernels make
-of it only a GPU can tell.
+What is compared with the CPU engine is the very graph that the builder gets, run on the CPU: what the GPU's kernels
+make of it only a GPU can tell.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import onnx
 
 from tickpath.engines.compile.building import run_build
 from tickpath.engines.compile.hazards import check_graph, check_tensors
-from tickpath.engines.compile.options import SUFFIXES, TENSORRT, CompileOptions, check_output, check_targets
+from tickpath.engines.compile.options import TENSORRT, CompileOptions, check_output, check_targets
 from tickpath.engines.compile.plan_file import BadPlanError, publish, read_plan, sidecar_path, whole_file
 from tickpath.engines.compile.sidecar import Recipe, Sidecar, TensorEntry
 from tickpath.engines.compile.timing_cache import TimingCacheError, read_timing_cache, write_timing_cache
@@ -87,7 +87,8 @@ def compile_model(
     force: bool = False,
 ) -> Compiled:
     """Compile `source` to `out`, unless that is there already, whole and of the same recipe. `reference`: the source in
-    the CPU engine, where it is loaded already. Raises ModelRefusedError, in one line that begins with the file's name."""
+    the CPU engine, where it is loaded already. Raises ModelRefusedError, in one line that begins with the file's name,
+    BuildStoppedError."""
     check_output(out, options.engine)
     reference = reference or load_onnx(source, options.shapes)
     try:

@@ -17,8 +17,8 @@ OnCpu = TypeVar("OnCpu")
 def load_or_fall_back(
     plan: Path, on_bad_plan: OnBadPlan, load: Callable[[Path], Loaded], load_cpu: Callable[[Path], OnCpu]
 ) -> tuple[Loaded | OnCpu, str]:
-    """What `load` makes of the plan, and nothing to say. Where that raises BadPlanError: what is left to do, and what was
-    wrong. The source is NAME.onnx beside NAME.plan. Raises BadPlanError, which names the plan, where nothing is left."""
+    """What `load` makes of the plan, and nothing to say. Where that raises BadPlanError: what is left to do, and what
+    was wrong. The source is NAME.onnx beside NAME.plan. Raises BadPlanError where nothing is left."""
     try:
         return load(plan), ""
     except BadPlanError as error:
@@ -38,7 +38,7 @@ _WORDS = {"cpu": "run on the CPU", "rebuild": "build it from"}
 
 
 def _rebuild(plan: Path, source: Path, problem: BadPlanError) -> None:
-    """Build it as its sidecar says; without that nobody knows for which buckets and in which precision."""
+    """Build it as its sidecar says; without that nobody knows for which buckets, in which precision."""
     try:
         options = decode_sidecar(sidecar_path(plan).read_bytes()).recipe.options
     except (OSError, SidecarError):

@@ -31,7 +31,9 @@ def check_graph(model: onnx.ModelProto) -> tuple[str, ...]:
     for text in loops(model):
         raise ModelRefusedError(f"{text}: export the model with fixed steps, for one of its cases")
     for text in shapes_that_depend_on_data(model):
-        raise ModelRefusedError(f"{text}, and a captured graph has one shape: export the model with fixed sizes, padded")
+        raise ModelRefusedError(
+            f"{text}, and a captured graph has one shape: export the model with fixed sizes, padded"
+        )
     _check_float64(whole_graph(model))
     return int64_constants_that_clamp(model)
 

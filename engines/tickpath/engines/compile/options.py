@@ -55,7 +55,9 @@ def check_output(out: PurePath, engine: str) -> None:
     """Raises ModelRefusedError unless the file's suffix is that of what the engine writes: by its suffix it is loaded
     again."""
     if out.suffix != SUFFIXES[engine]:
-        raise ModelRefusedError(f"{out}: {engine} writes {SUFFIXES[engine]} files: name it {out.stem}{SUFFIXES[engine]}")
+        raise ModelRefusedError(
+            f"{out}: {engine} writes {SUFFIXES[engine]} files: name it {out.stem}{SUFFIXES[engine]}"
+        )
 
 
 def check_targets(targets: Sequence[str], known: Sequence[str], runtime: str) -> None:

@@ -1,5 +1,5 @@
-"""What a plan says of itself, in a file beside it: NAME.plan.json. A plan is opaque and a runtime may die of a bad one, so
-this is read and checked first.
+"""What a plan says of itself, in a file beside it: NAME.plan.json. A plan is opaque and a runtime may die of a bad one,
+so this is read and checked first.
 
 - The *recipe* is all that decides what a plan is: its source, the runtime that builds it, what it takes and gives, the
   options. Its hash is the plan's key: a plan with the key that is wanted need not be built again.
