@@ -19,9 +19,10 @@ _PIN_FLAGS: Final = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGIST
 
 
 def make_stream(device: Device, stack: ExitStack) -> Any:
-    """A CUstream of the highest priority that never waits for the default stream."""
+    """A CUstream of the highest priority that never waits for the default stream. It ends when what it runs has."""
     stream = device.call(driver.cuStreamCreateWithPriority, _STREAM_FLAGS, device.priority_highest)
     stack.callback(device.release, driver.cuStreamDestroy, stream)
+    stack.callback(device.release, driver.cuStreamSynchronize, stream)
     return stream
 
 
@@ -56,10 +57,10 @@ def capture(device: Device, stream: Any, work: Callable[[], None], stack: ExitSt
     device.call(driver.cuStreamBeginCapture, stream, _CAPTURE_MODE)
     try:
         work()
+        graph = device.call(driver.cuStreamEndCapture, stream)
     except BaseException:
         _abandon_capture(device, stream)
         raise
-    graph = device.call(driver.cuStreamEndCapture, stream)
     stack.callback(device.release, driver.cuGraphDestroy, graph)
     return graph
 
