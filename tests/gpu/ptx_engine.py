@@ -11,7 +11,7 @@ from tickpath.engines import Array, EngineSpec, TensorSpec
 
 PTX: Final = b"""
 .version 7.0
-.target sm_52
+.target sm_75
 .address_size 64
 .visible .entry affine(.param .u64 x, .param .u64 y, .param .u32 n)
 {
