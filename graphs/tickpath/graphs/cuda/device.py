@@ -4,9 +4,11 @@ Rules
 - One failed call is one exception. A sticky failure latches: from then on every call raises it, without asking the
   driver, so that nothing is computed on a device of which nothing is known.
 - What is given back is always given back, lost device or not (`release`).
-- A thread makes the context current before it calls (`make_current`); the thread that made the device has done so.
+- A context is current in a thread, and a model is loaded on one and served by another: `use_here` comes before the
+  other calls.
 """
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
@@ -29,6 +31,7 @@ class Device:
 
     def __init__(self) -> None:
         self._lost: CudaLostError | None = None
+        self._here = threading.local()
         _check_driver()
         self.call(driver.cuInit, 0)
         self._handle = self.call(driver.cuDeviceGet, 0)
@@ -43,7 +46,7 @@ class Device:
         with ExitStack() as stack:
             self._context = self.call(driver.cuDevicePrimaryCtxRetain, self._handle)
             stack.callback(self.release, driver.cuDevicePrimaryCtxRelease, self._handle)
-            self.make_current()
+            self.use_here()
             # The numerically smallest is the most urgent.
             _, self.priority_highest = self.call(driver.cuCtxGetStreamPriorityRange)
             self._owned = stack.pop_all()
@@ -85,9 +88,11 @@ class Device:
         if result != SUCCESS and self._lost is None:
             raise self.failed(result, function)
 
-    def make_current(self) -> None:
-        """Let the calling thread use the device."""
-        self.call(driver.cuCtxSetCurrent, self._context)
+    def use_here(self) -> None:
+        """Let the calling thread use the device; after its first time this costs a look-up."""
+        if not hasattr(self._here, "is_current"):
+            self.call(driver.cuCtxSetCurrent, self._context)
+            self._here.is_current = True
 
     def close(self) -> None:
         """Let go of the primary context; with its last holder it ends. Once."""

@@ -73,7 +73,7 @@ class CudaEngine:
         if self._closed:
             raise ValueError("the engine is closed")
         rows = check_buffers(self._engine.spec, inputs, outputs)
-        self.device.make_current()
+        self.device.use_here()
         with ExitStack() as stack:
             buffers = Buffers(self.device, stack, inputs, outputs, self._options.placement)
             context = self._engine.context(rows)
@@ -94,14 +94,14 @@ class CudaEngine:
         """End all graphs and let go of everything on the device. Once; a second time does nothing. Raises CudaError,
         after all the rest has gone, where something could not be given back."""
         if not (self._closed or self.device.lost):
-            self._owned.callback(self.device.make_current)  # the first to unwind: this may be another thread
+            self._owned.callback(self.device.use_here)  # the first to unwind: this may be another thread
         self._closed = True
         self._owned.close()
 
     def _graph(self, run: "_Run", rows: int, outputs: Sequence[Array], stack: ExitStack) -> CudaGraph:
         """A graph for a slot whose inputs hold a sample."""
         event = make_event(self.device, stack, blocking_sync=self._options.wait == "block")
-        make = partial(CudaGraph, self.device, self._stream, event, wait=self._options.wait)
+        make = partial(CudaGraph, self.device, self._stream, event, wait=self._options.wait, held=run)
         # Whatever happens from here on, nothing is given back that the stream still uses.
         stack.callback(self.device.release, driver.cuStreamSynchronize, self._stream)
         with ExitStack() as temporary:

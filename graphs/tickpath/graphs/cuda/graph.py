@@ -11,7 +11,6 @@ no other thread.
 """
 
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, Literal
 
 from cuda.bindings import driver
@@ -25,16 +24,19 @@ Wait = Literal["spin", "block"]
 class CudaGraph:
     """A model on one slot's buffers. `submit` puts one run onto `stream`, as one captured graph or piece by piece.
 
-    `event` marks the end of a run; with `wait` "block" it was made for a waiter that sleeps.
+    `event` marks the end of a run; with `wait` "block" it was made for a waiter that sleeps. `held`: what the device
+    knows by address alone, so that it lives as long as the graph.
     """
 
-    def __init__(self, device: Device, stream: Any, event: Any, submit: Callable[[], object], wait: Wait) -> None:
+    def __init__(
+        self, device: Device, stream: Any, event: Any, submit: Callable[[], object], wait: Wait, held: object
+    ) -> None:
         self._device = device
         self._stream = stream
         self._event = event
         self._submit: Callable[[], object] | None = submit
         self._block = wait == "block"
-        self._thread = get_ident()
+        self._held = held
         self._in_flight = False
 
     def launch(self) -> None:
@@ -45,7 +47,7 @@ class CudaGraph:
             raise EngineFailedError("the engine is closed")
         self._in_flight = True
         try:
-            self._use_here()
+            self._device.use_here()
             submit()
             self._device.call(driver.cuEventRecord, self._event, self._stream)
         except BaseException:
@@ -84,13 +86,6 @@ class CudaGraph:
         """Let go of what the graph stands on; it can't be launched any more."""
         self._submit = None
         self._in_flight = False
-
-    def _use_here(self) -> None:
-        """A context is current in a thread, and a lane changes threads once, after it was loaded."""
-        thread = get_ident()
-        if thread != self._thread:
-            self._device.make_current()
-            self._thread = thread
 
     def _fail(self, result: Any, function: Callable[..., Any]) -> None:
         error = self._device.failed(result, function)
