@@ -48,6 +48,12 @@ class AddressRefused(Failed):
     exit_code = 4
 
 
+class DeviceLost(Failed):
+    """A device can't be used any more by this process; the next one may be able to."""
+
+    exit_code = 6  # 5 is `loadtest`'s
+
+
 @contextmanager
 def _ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
     """Let exceptions of `kinds` end the command."""
@@ -150,7 +156,7 @@ tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
 Exit code: 0 after SIGTERM or Ctrl-C once it listens, 2 the configuration is wrong, 3 a model is refused, 4 an address
-can't be listened on, 1 anything else.
+can't be listened on, 6 a device is lost and a new process may find it again, 1 anything else.
 """
 
 
@@ -200,7 +206,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
             serve_values(read_config(config) if config else {}, model, options), str(config or "configuration")
         )
 
-    from tickpath.engines import ModelRefusedError
+    from tickpath.engines import DeviceLostError, ModelRefusedError
     from tickpath.server import core
     from tickpath.server.listeners import AddressError
     from tickpath.server.observer_process import ObserverError
@@ -210,6 +216,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
         _ending(Misconfigured, ConfigError),
         _ending(AddressRefused, AddressError),
         _ending(Failed, ObserverError),
+        _ending(DeviceLost, DeviceLostError),
     ):
         return core.run(settings, json_lines=as_json)
 

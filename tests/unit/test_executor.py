@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import uvloop
-from tests.numpy_engine import NumpyEngine, copy_through, tensor
+from tests.numpy_engine import NumpyEngine, copy_through, never_lost, tensor
 
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
@@ -47,7 +47,7 @@ class Waiter:
 
 
 def lane_of(compute: Callable[[Sequence[Array], Sequence[Array]], None] = copy_through) -> Lane:
-    return Lane(NumpyEngine(SPECS, SPECS, compute), "1", (1,), refuse_bad_values=True)
+    return Lane(NumpyEngine(SPECS, SPECS, compute), "1", (1,), True, never_lost)
 
 
 def submit(executor: Executor, waiter: Waiter, request_id: int, value: float = 0.0) -> bytearray:

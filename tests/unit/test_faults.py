@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import uvloop
+from tests.numpy_engine import never_lost
 from tests.peer import Peer
 from tests.serving import write_zoo
 
-from tickpath.engines import Array, EngineFailedError, EngineSpec, TensorSpec
+from tickpath.engines import Array, DeviceLostError, EngineFailedError, EngineSpec, TensorSpec
 from tickpath.observe.records import RecordWriter
 from tickpath.server.admission import Refusal
 from tickpath.server.config import make_config
@@ -54,7 +55,7 @@ class FailingOnce:
     ("error", "code"), [(EngineFailedError("no memory"), Code.ENGINE_FAILED), (KeyError("ours"), Code.INTERNAL)]
 )
 def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytest.LogCaptureFixture) -> None:
-    lane = Lane(FailingOnce(error), "1", (1,), refuse_bad_values=True)
+    lane = Lane(FailingOnce(error), "1", (1,), True, never_lost)
     infer = Infer(1, 0, 1, [memoryview(bytes(16))])
     refusal = lane.run(infer, infer.inputs, 1, 2)
     assert isinstance(refusal, Refusal)
@@ -62,6 +63,17 @@ def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytes
     assert ("ours" in caplog.text) == (code is Code.INTERNAL), "what is ours is for the log, and only that"
     assert "ours" not in refusal.message
     assert isinstance(lane.run(infer, infer.inputs, 1, 2), Answer)
+
+
+def test_a_lost_device_is_told_and_the_client_goes_elsewhere() -> None:
+    error = DeviceLostError("gone")
+    told: list[DeviceLostError] = []
+    lane = Lane(FailingOnce(error), "1", (1,), True, told.append)
+    infer = Infer(1, 0, 1, [memoryview(bytes(16))])
+    refusal = lane.run(infer, infer.inputs, 1, 2)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.NOT_READY
+    assert told == [error]
 
 
 class Faulty(InlineExecutor):
@@ -89,7 +101,7 @@ def test_a_fault_in_a_session_is_told_and_ends_it(tmp_path: Path, caplog: pytest
     records = RecordWriter()
 
     def service(loop: asyncio.AbstractEventLoop) -> Service:
-        model = load_model(config.models[0], 0, loop, None, 1 << 20)
+        model = load_model(config.models[0], 0, loop, None, 1 << 20, never_lost)
         return Service(config, (replace(model, executor=Faulty()),), records, loop, 8, Polling(loop, 0))
 
     def talk(peer: Peer) -> None:

@@ -5,7 +5,7 @@ from time import monotonic_ns
 
 import numpy as np
 import pytest
-from tests.numpy_engine import NumpyEngine, copy_through, tensor
+from tests.numpy_engine import NumpyEngine, copy_through, never_lost, tensor
 
 from tickpath.engines import Array, EngineFailedError
 from tickpath.server.admission import Refusal
@@ -17,7 +17,7 @@ BUCKETS = (1, 4)
 
 
 def lane_of(engine: NumpyEngine, refuse_bad_values: bool = True) -> Lane:
-    return Lane(engine, "7", BUCKETS, refuse_bad_values)
+    return Lane(engine, "7", BUCKETS, refuse_bad_values, never_lost)
 
 
 def ask(lane: Lane, values: Sequence[float], rows: int = 1, budget_ns: int = 0, age_ns: int = 0) -> Answer | Refusal:

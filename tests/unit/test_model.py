@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
+from tests.numpy_engine import never_lost
 from tests.onnx_models import constant, model, save, value
 
 from tickpath.engines import ModelRefusedError
@@ -38,7 +39,9 @@ def test_a_reply_that_no_client_takes_is_refused_at_load(tmp_path: Path) -> None
     loop = asyncio.new_event_loop()
     try:
         with pytest.raises(ModelRefusedError, match=r"a reply of 8 rows is 80000\d{3} bytes, clients take 67108864"):
-            load_model(ModelConfig(path, "wide", executor="inline"), 0, loop, None, 1 << 20)
-        load_model(ModelConfig(path, "wide", buckets=(4,), executor="inline"), 0, loop, None, 1 << 20).engine.close()
+            load_model(ModelConfig(path, "wide", executor="inline"), 0, loop, None, 1 << 20, never_lost)
+        load_model(
+            ModelConfig(path, "wide", buckets=(4,), executor="inline"), 0, loop, None, 1 << 20, never_lost
+        ).engine.close()
     finally:
         loop.close()

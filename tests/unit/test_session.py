@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 import pytest
 import uvloop
-from tests.numpy_engine import Compute, NumpyEngine, copy_through, tensor
+from tests.numpy_engine import Compute, NumpyEngine, copy_through, never_lost, tensor
 from tests.peer import Peer
 
 from tickpath.engines import Array
@@ -60,7 +60,7 @@ def echo_model(compute: Compute = copy_through) -> ServedModel:
         handle=0,
         info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
         rules=model_rules("echo", 1, (x,)),
-        executor=InlineExecutor(Lane(engine, "1", (1,), refuse_bad_values=False)),
+        executor=InlineExecutor(Lane(engine, "1", (1,), False, never_lost)),
         description=ModelDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
         engine=engine,
         compute_ns=0,

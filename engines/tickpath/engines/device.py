@@ -1,6 +1,6 @@
-"""What runs a model on a CUDA device. The engine brings execution contexts; `graphs.cuda` brings the memory, streams and
-graphs around them, and makes an `Engine` of the two. They meet in addresses and stream handles, so neither side needs
-the other's library.
+"""What runs a model on a CUDA device. The engine brings execution contexts; `graphs.cuda` brings the memory, streams
+and graphs around them, and makes an `Engine` of the two. They meet in addresses and stream handles, so neither side
+needs the other's library.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The core process, from start to exit: listen, load, warm, serve, drain.
 
 Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address
-can't be listened on; the command has them.
+can't be listened on, 6 a device is lost to this process; the command has them.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import msgspec
 import uvloop
 
+from tickpath.engines import DeviceLostError
 from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.housekeeping import Housekeeping
@@ -45,7 +46,7 @@ GOODBYE_S: Final = 0.1
 
 def run(config: ServerConfig, json_lines: bool = False) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError, AddressError, ObserverError or
-    ConfigError before anything is served.
+    ConfigError before anything is served, and DeviceLostError then or, after the clients were told, later.
 
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
@@ -62,12 +63,13 @@ class _Core:
         self._config = config
         self._json_lines = json_lines
         self._records = records
+        self._stop = asyncio.Event()
+        self._lost: DeviceLostError | None = None
         self._outlasting = ExitStack()  # what would outlast this process, were it to end without a word
 
     async def serve(self) -> int:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
         _on_stop_signals(self._stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
@@ -86,16 +88,26 @@ class _Core:
             stack.callback(housekeeping.stop)
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
-            _on_stop_signals(lambda *_: stop.set())
+            _on_stop_signals(lambda *_: self._stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
-            await stop.wait()
+            await self._stop.wait()
             # A socket's file goes while we still listen on it: afterwards it could be our successor's.
             listening.close()
             await self._drain(service, servers)
         log.info("stopped")
         _on_stop_signals(signal.SIG_IGN)
+        if self._lost is not None:
+            raise self._lost
         return EXIT_OK
+
+    def _end_without_device(self, error: DeviceLostError) -> None:
+        """A device is gone, for all models on it and as long as this process lives: stop as if asked to, and say
+        why."""
+        if self._lost is None:
+            self._lost = error
+            log.error("a device is lost, so the server ends: %s", error)
+        self._stop.set()
 
     def _stop_starting(self, _number: int, _frame: object) -> NoReturn:
         """Nobody is served yet: leave nothing behind, and end on the spot. An exception would be raised wherever the
@@ -136,8 +148,13 @@ class _Core:
         self, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None, stack: ExitStack
     ) -> tuple[ServedModel, ...]:
         models = []
+
+        def device_lost(error: DeviceLostError) -> None:
+            """Told on a lane's thread."""
+            loop.call_soon_threadsafe(self._end_without_device, error)
+
         for handle, model_config in enumerate(self._config.models):
-            model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max)
+            model = load_model(model_config, handle, loop, thread_cpus, self._config.frame_bytes_max, device_lost)
             stack.callback(model.engine.close)
             stack.callback(model.executor.join)
             stack.callback(model.executor.close)

@@ -12,7 +12,7 @@ from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
-from tickpath.server.lane import Lane
+from tickpath.server.lane import DeviceLost, Lane
 from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, ModelInfo, TensorInfo
 
 
@@ -36,8 +36,9 @@ def load_model(
     loop: asyncio.AbstractEventLoop,
     thread_cpus: Set[int] | None,
     frame_bytes_max: int,
+    device_lost: DeviceLost,
 ) -> ServedModel:
-    """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
+    """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError, DeviceLostError."""
     engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
@@ -47,8 +48,9 @@ def load_model(
     rules = model_rules(name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
-    lane = _capture(config, engine, buckets)
+    lane = _capture(config, engine, buckets, device_lost)
     _warm(config, engine, lane)
+    spec = engine.spec  # capturing has told how it runs
     compute_ns = lane.compute_ns[-1]
     kind = pick_kind(config.executor, compute_ns)
     executor: Executor = (
@@ -99,9 +101,11 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
         )
 
 
-def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
+def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...], device_lost: DeviceLost) -> Lane:
     try:
-        return Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
+        return Lane(engine, config.version, buckets, config.non_finite == "refuse", device_lost)
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{config.path}: it can't be prepared: {error}") from None
     except (OSError, MemoryError):
         raise ModelRefusedError(
             f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"
