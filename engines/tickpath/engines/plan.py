@@ -14,13 +14,14 @@ from tickpath.engines.compile.plan_file import BadPlanError, Plan, read_plan
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
 from tickpath.engines.probing import PATTERNS, fill
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
-from tickpath.engines.tensorrt import CudaContext, CudaEngine, TensorRT, deserialise, find_tensorrt, new_context
+from tickpath.engines.tensorrt import IExecutionContext, ICudaEngine, TensorRT, deserialise, find_tensorrt, new_context
 
 DTYPES: Final = {
     "BOOL": "bool",
     "FLOAT": "float32",
     "HALF": "float16",
     "INT8": "int8",
+    "UINT8": "uint8",
     "INT32": "int32",
     "INT64": "int64",
 }
@@ -33,9 +34,11 @@ PRECISIONS: Final = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16
 class PlanContext:
     """One bucket of a plan: an optimisation profile whose only shape is the bucket's."""
 
-    def __init__(self, tensorrt: TensorRT, context: CudaContext, spec: EngineSpec, profile: int, rows: int) -> None:
+    def __init__(
+        self, tensorrt: TensorRT, context: IExecutionContext, spec: EngineSpec, profile: int, rows: int
+    ) -> None:
         self._tensorrt = tensorrt
-        self._context: CudaContext | None = context
+        self._context: IExecutionContext | None = context
         self._spec = spec
         self._profile = profile
         self._rows = rows
@@ -61,7 +64,7 @@ class PlanContext:
         """Let go of the context and its device memory."""
         self._context = None
 
-    def _prepare(self, context: CudaContext, stream: int) -> None:
+    def _prepare(self, context: IExecutionContext, stream: int) -> None:
         assert self._addresses, "bind comes first"
         self._expect(context.set_optimization_profile_async(self._profile, stream), f"profile {self._profile}")
         for tensor in self._spec.inputs:
@@ -84,11 +87,10 @@ class PlanContext:
 class PlanEngine:
     """A plan on the CUDA device. `spec` says what it takes and gives."""
 
-    def __init__(self, tensorrt: TensorRT, engine: CudaEngine, plan: Plan) -> None:
+    def __init__(self, tensorrt: TensorRT, engine: ICudaEngine, plan: Plan) -> None:
         recipe = plan.sidecar.recipe
         self._tensorrt = tensorrt
-        self._engine: CudaEngine | None = engine
-        self._buckets = recipe.options.buckets
+        self._engine: ICudaEngine | None = engine
         self._patterns = plan.sidecar.patterns
         self._spec = recipe.spec(PRECISIONS[recipe.options.precision], recipe.source_sha256)
 
@@ -96,13 +98,8 @@ class PlanEngine:
     def spec(self) -> EngineSpec:
         return self._spec
 
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """The batch sizes that it was compiled for: it runs no other."""
-        return self._buckets
-
     def context(self, rows: int) -> PlanContext:
-        """A new execution context for one of `buckets`. Raises EngineFailedError."""
+        """A new execution context for one of the spec's buckets. Raises EngineFailedError."""
         if self._engine is None:
             raise ValueError("the engine is closed")
         profile = self._profile(rows)
@@ -121,10 +118,10 @@ class PlanEngine:
         self._engine = None
 
     def _profile(self, rows: int) -> int:
-        if rows not in self._buckets:
-            text = ",".join(map(str, self._buckets))
+        if rows not in self._spec.buckets:
+            text = ",".join(map(str, self._spec.buckets))
             raise EngineFailedError(f"the plan was compiled for buckets {text}, not {rows}: compile it for these too")
-        return self._buckets.index(rows)
+        return self._spec.buckets.index(rows)
 
 
 def load_plan(path: Path) -> PlanEngine:
@@ -148,7 +145,7 @@ def load_plan(path: Path) -> PlanEngine:
     return PlanEngine(tensorrt, engine, plan)
 
 
-def check_engine(path: Path, engine: CudaEngine, plan: Plan) -> None:
+def check_engine(path: Path, engine: ICudaEngine, plan: Plan) -> None:
     """Raises BadPlanError where the runtime sees other inputs, outputs or profiles than the sidecar."""
     recipe = plan.sidecar.recipe
     found = {name: engine.get_tensor_mode(name).name for name in _names(engine)}
@@ -165,7 +162,7 @@ def check_engine(path: Path, engine: CudaEngine, plan: Plan) -> None:
         _check_profiles(path, engine, entry.spec(), recipe.options.buckets)
 
 
-def _check_profiles(path: Path, engine: CudaEngine, tensor: TensorSpec, buckets: Sequence[int]) -> None:
+def _check_profiles(path: Path, engine: ICudaEngine, tensor: TensorSpec, buckets: Sequence[int]) -> None:
     for profile, rows in enumerate(buckets):
         shapes = {tuple(shape) for shape in engine.get_tensor_profile_shape(tensor.name, profile)}
         if shapes != {tensor.shape_at(rows)}:
@@ -174,7 +171,7 @@ def _check_profiles(path: Path, engine: CudaEngine, tensor: TensorSpec, buckets:
             )
 
 
-def _names(engine: CudaEngine) -> list[str]:
+def _names(engine: ICudaEngine) -> list[str]:
     return [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
 
 

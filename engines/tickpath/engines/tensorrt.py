@@ -129,7 +129,7 @@ class WatchedMonitor:
             self.error = self.error or error
 
 
-class CudaContext(Protocol):
+class IExecutionContext(Protocol):
     """What is used of an IExecutionContext. False from any of these: refused, and the logger has the reason."""
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int, /) -> bool: ...
@@ -150,7 +150,7 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-class CudaEngine(Protocol):
+class ICudaEngine(Protocol):
     """What is used of an ICudaEngine."""
 
     @property
@@ -169,7 +169,7 @@ class CudaEngine(Protocol):
 
     def create_runtime_config(self) -> Any: ...
 
-    def create_execution_context(self, config: Any = ..., /) -> CudaContext | None: ...
+    def create_execution_context(self, config: Any = ..., /) -> IExecutionContext | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,18 +333,18 @@ def _take_timing_cache(config: Any) -> bytes:
     return bytes(config.get_timing_cache().serialize())
 
 
-def deserialise(tensorrt: TensorRT, plan: bytes) -> CudaEngine:
+def deserialise(tensorrt: TensorRT, plan: bytes) -> ICudaEngine:
     """The ICudaEngine in a plan that was checked against its sidecar. Raises ModelRefusedError with the runtime's own
     reason, of another GPU or release."""
     tensorrt.logger.take()
     runtime = tensorrt.module.Runtime(tensorrt.logger)
-    engine: CudaEngine | None = runtime.deserialize_cuda_engine(plan)
+    engine: ICudaEngine | None = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         raise ModelRefusedError(f"{tensorrt.runtime} does not take this plan: {tensorrt.said()}")
     return engine
 
 
-def new_context(tensorrt: TensorRT, engine: CudaEngine) -> CudaContext | None:
+def new_context(tensorrt: TensorRT, engine: ICudaEngine) -> IExecutionContext | None:
     """An execution context with device memory of its own; None where there is not enough.
 
     RTX makes the kernels for a shape at run time: by itself it does that beside the first requests, which run on slower

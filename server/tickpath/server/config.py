@@ -51,6 +51,9 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
+    # NAME.onnx beside it on the CPU. Both can take what a start has no time for, so they are asked for.
+    on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
 

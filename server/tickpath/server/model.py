@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
+from tickpath.engines import DeviceEngine, Engine, EngineFailedError, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
 from tickpath.graphs import BucketError, resolve_buckets
 from tickpath.observe.records import ModelDescription
@@ -39,7 +39,7 @@ def load_model(
     device_lost: DeviceLost,
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError, DeviceLostError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
+    engine = _load(config, thread_cpus)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -68,9 +68,22 @@ def load_model(
     )
 
 
+def _load(config: ModelConfig, thread_cpus: Set[int] | None) -> Engine:
+    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, config.on_bad_plan)
+    if not isinstance(engine, DeviceEngine):
+        return engine
+    from tickpath.graphs.cuda import CudaEngine  # needs the CUDA driver's bindings, which a CPU server may not have
+
+    try:
+        return CudaEngine(engine)
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
+
+
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     try:
-        return resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
+        spec = engine.spec
+        return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
 

@@ -54,7 +54,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def spec(self, precision: str, sha256: str) -> EngineSpec:
         """What the plan takes and gives. Tensors keep the source's dtypes whatever the precision within."""
         inputs, outputs = (tuple(entry.spec() for entry in side) for side in (self.inputs, self.outputs))
-        return EngineSpec(inputs, outputs, self.runtime, precision, sha256, self.rows_fixed)
+        buckets = self.options.buckets
+        return EngineSpec(inputs, outputs, self.runtime, precision, sha256, self.rows_fixed, buckets)
 
 
 class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
