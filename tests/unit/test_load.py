@@ -12,7 +12,7 @@ from tickpath.engines.load import load
 from tickpath.engines.onnxruntime import RUNTIME, said
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("model.plan", ".plan files"), ("model", "files without a suffix")])
+@pytest.mark.parametrize(("name", "suffix"), [("model.h5", ".h5 files"), ("model", "files without a suffix")])
 def test_unknown_suffixes(name: str, suffix: str) -> None:
     with pytest.raises(ModelRefusedError, match=f"{name}: no engine for {suffix}: name an .onnx file"):
         load(Path(name))

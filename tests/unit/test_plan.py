@@ -121,7 +121,9 @@ def other(name: str, tensor: Tensor) -> Callable[[StandInEngine], None]:
         (lambda engine: setattr(engine, "num_optimization_profiles", 1), "1 profiles, its sidecar says 2"),
     ],
 )
-def test_what_the_runtime_sees_must_be_what_the_sidecar_says(change: Callable[[StandInEngine], None], says: str) -> None:
+def test_what_the_runtime_sees_must_be_what_the_sidecar_says(
+    change: Callable[[StandInEngine], None], says: str
+) -> None:
     engine = fitting_engine()
     check_engine(PLAN.path, engine, PLAN)
     change(engine)
@@ -130,7 +132,9 @@ def test_what_the_runtime_sees_must_be_what_the_sidecar_says(change: Callable[[S
 
 
 def test_a_plan_that_the_runtime_does_not_take_is_refused_with_its_reason() -> None:
-    with pytest.raises(ModelRefusedError, match=r"tensorrt-rtx 1\.7\.1\.116 does not take this plan: .* capability 7\.5"):
+    with pytest.raises(
+        ModelRefusedError, match=r"tensorrt-rtx 1\.7\.1\.116 does not take this plan: .* capability 7\.5"
+    ):
         deserialise(stand_in(engine=None), b"plan")
 
 

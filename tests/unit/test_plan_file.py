@@ -33,13 +33,17 @@ def test_others_may_read_it(path: Path) -> None:
     ("damage", "says"),
     [
         pytest.param(lambda path: path.unlink(), "model.plan: the plan is not there", id="no plan"),
-        pytest.param(lambda path: sidecar_path(path).unlink(), "the sidecar of model.plan is not there", id="no sidecar"),
+        pytest.param(
+            lambda path: sidecar_path(path).unlink(), "the sidecar of model.plan is not there", id="no sidecar"
+        ),
         pytest.param(lambda path: path.write_bytes(b""), "the plan is empty", id="empty"),
         pytest.param(lambda path: path.write_bytes(PLAN[:-1]), "has 4095 bytes, its sidecar says 4096", id="cut"),
         pytest.param(lambda path: path.write_bytes(PLAN[::-1]), "not the one that its sidecar describes", id="other"),
         pytest.param(lambda path: sidecar_path(path).write_bytes(b""), "the sidecar is empty", id="empty sidecar"),
         pytest.param(
-            lambda path: sidecar_path(path).write_bytes(sidecar_path(path).read_bytes()[:-9]), "cut short", id="cut sidecar"
+            lambda path: sidecar_path(path).write_bytes(sidecar_path(path).read_bytes()[:-9]),
+            "cut short",
+            id="cut sidecar",
         ),
         pytest.param(
             lambda path: sidecar_path(path).write_text(sidecar_path(path).read_text().replace("1.7.1", "1.7.2")),

@@ -1,7 +1,6 @@
 """Loads a model file with the engine for its kind."""
 
 import logging
-
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Literal

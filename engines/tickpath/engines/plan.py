@@ -14,7 +14,7 @@ from tickpath.engines.compile.plan_file import BadPlanError, Plan, read_plan
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
 from tickpath.engines.probing import PATTERNS, fill
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
-from tickpath.engines.tensorrt import IExecutionContext, ICudaEngine, TensorRT, deserialise, find_tensorrt, new_context
+from tickpath.engines.tensorrt import ICudaEngine, IExecutionContext, TensorRT, deserialise, find_tensorrt, new_context
 
 DTYPES: Final = {
     "BOOL": "bool",

@@ -229,36 +229,39 @@ def build(
 ) -> Built:
     """The plan of an ONNX model whose weights are in it. Raises ModelRefusedError, BuildStoppedError, and what the
     watcher raised."""
-    trt = tensorrt.module
-    builder = trt.Builder(tensorrt.logger)
-    network = builder.create_network(_network_flags(trt))
-    notes = _parse(tensorrt, network, model)
-    _check_inputs(network, settings)
-    config = _configure(tensorrt, builder, network, settings)
+    parsed = parse(tensorrt, model)
+    _check_inputs(parsed.network, settings)
+    config = _configure(tensorrt, parsed, settings)
     cached = _give_timing_cache(tensorrt, config, timing_cache)
-    monitor = type("Monitor", (WatchedMonitor, trt.IProgressMonitor), {})(watcher)
+    monitor = type("Monitor", (WatchedMonitor, tensorrt.module.IProgressMonitor), {})(watcher)
     config.progress_monitor = monitor
-    plan = builder.build_serialized_network(network, config)
+    plan = parsed.builder.build_serialized_network(parsed.network, config)
     if monitor.error is not None:
         raise monitor.error
     if monitor.stopped:
         raise BuildStoppedError
     if plan is None:
         raise ModelRefusedError(f"{tensorrt.runtime} builds no plan of this model: {tensorrt.said()}")
-    notes += _warnings(tensorrt)
+    notes = (*parsed.notes, *_warnings(tensorrt))
     return Built(bytes(plan), _take_timing_cache(config) if cached else b"", tuple(dict.fromkeys(notes)))
 
 
-def _network_flags(trt: Any) -> int:
-    """Strongly typed, which needs no flag where there is nothing else."""
-    typed = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
-    return 0 if typed is None else 1 << int(typed)
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A network, the builder it belongs to, and what the parser warned of."""
+
+    builder: Any
+    network: Any
+    notes: tuple[str, ...]
 
 
-def _parse(tensorrt: TensorRT, network: Any, model: bytes) -> list[str]:
-    """Fill the network; the parser's warnings. Raises ModelRefusedError naming the operator."""
+def parse(tensorrt: TensorRT, model: bytes) -> Parsed:
+    """The network of an ONNX model whose weights are in it. Raises ModelRefusedError naming the operator."""
+    trt = tensorrt.module
     tensorrt.logger.take()
-    parser = tensorrt.module.OnnxParser(network, tensorrt.logger)
+    builder = trt.Builder(tensorrt.logger)
+    network = builder.create_network(_network_flags(trt))
+    parser = trt.OnnxParser(network, tensorrt.logger)
     if not parser.parse(model):
         errors = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
         raise ModelRefusedError(f"{tensorrt.runtime} can't take this model: {errors[0] if errors else tensorrt.said()}")
@@ -268,11 +271,19 @@ def _parse(tensorrt: TensorRT, network: Any, model: bytes) -> list[str]:
             raise ModelRefusedError(
                 f"{tensorrt.runtime} would change a constant of this model ({warning}): export it within range"
             )
-    return warnings
+    return Parsed(builder, network, tuple(warnings))
+
+
+def _network_flags(trt: Any) -> int:
+    """Strongly typed, which needs no flag where there is nothing else."""
+    typed = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    return 0 if typed is None else 1 << int(typed)
 
 
 def _parser_error(error: Any) -> str:
     description = one_line(str(error.desc()).replace("Assertion failed: ", ""))
+    if "Plugin not found" in description:
+        description = "it has no such operator"
     if error.node() < 0 or not error.node_operator():
         return description
     name = f" ({error.node_name()})" if error.node_name() else ""
@@ -297,8 +308,8 @@ def _check_inputs(network: Any, settings: BuildSettings) -> None:
             )
 
 
-def _configure(tensorrt: TensorRT, builder: Any, network: Any, settings: BuildSettings) -> Any:
-    config = builder.create_builder_config()
+def _configure(tensorrt: TensorRT, parsed: Parsed, settings: BuildSettings) -> Any:
+    config = parsed.builder.create_builder_config()
     config.builder_optimization_level = settings.optimization_level
     config.avg_timing_iterations = settings.timing_iterations
     config.max_aux_streams = settings.aux_streams
@@ -306,8 +317,8 @@ def _configure(tensorrt: TensorRT, builder: Any, network: Any, settings: BuildSe
     (config.set_flag if settings.tf32 else config.clear_flag)(flags.TF32)  # it is set by default
     if hasattr(flags, "REQUIRE_USER_ALLOCATION"):  # memory that the runtime takes by itself can't be captured
         config.set_flag(flags.REQUIRE_USER_ALLOCATION)
-    for shapes in settings.profiles if network.num_inputs else ():
-        profile = builder.create_optimization_profile()
+    for shapes in settings.profiles if parsed.network.num_inputs else ():
+        profile = parsed.builder.create_optimization_profile()
         for name, shape in shapes.items():
             profile.set_shape(name, shape, shape, shape)
         config.add_optimization_profile(profile)

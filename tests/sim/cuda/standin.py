@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver
-
 from tests.sim.cuda.simulator import AffineShape, Region, Simulator
 
 FLOAT_BYTES: Final = 4

@@ -93,6 +93,8 @@ def compile_model(
     reference = reference or load_onnx(source, options.shapes)
     try:
         job = _job(source, out, options, reference)
+        if timing_cache is not None and not _keeps_timing_cache(options.engine):
+            raise ModelRefusedError(f"{job.recipe.runtime} keeps no timing cache: leave --timing-cache out")
         found, notes = _look(job)
         if found is not None and not force:
             return Compiled(out, found, fresh=False)
@@ -215,12 +217,14 @@ def _build_plan(
     return _publish(job, content, parity, (*notes, *done.notes)), told
 
 
+def _keeps_timing_cache(engine: str) -> bool:
+    return engine in TENSORRT and find_tensorrt(engine).keeps_timing_cache
+
+
 def _timing_cache(job: Job, path: Path | None) -> tuple[bytes, tuple[str, ...]]:
     """What the builder may know from before, and what is wrong with the file, if it is."""
     if path is None:
         return b"", ()
-    if not find_tensorrt(job.options.engine).keeps_timing_cache:
-        raise ModelRefusedError(f"{job.recipe.runtime} keeps no timing cache: leave --timing-cache out")
     try:
         return read_timing_cache(path, job.recipe.runtime), ()
     except TimingCacheError as error:
