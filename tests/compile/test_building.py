@@ -223,9 +223,7 @@ def test_without_a_gpu_a_plan_is_refused_with_the_runtimes_reason(source: Path) 
     compile_model(source, out, OPTIONS)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU, and tests/gpu runs plans on it")
-    with pytest.raises(
-        BadPlanError, match="does not take this plan: .*; it was built for sm89: compile it for this GPU"
-    ):
+    with pytest.raises(BadPlanError, match=r"does not take this plan: .*; built for sm89: "):
         load_plan(out)
 
 

@@ -140,7 +140,7 @@ def load_plan(path: Path) -> PlanEngine:
         engine = deserialise(tensorrt, plan.content)
     except ModelRefusedError as error:
         targets = ", ".join(plan.sidecar.recipe.options.targets) or "the runtime's own choice"
-        raise BadPlanError(f"{path}: {error}; it was built for {targets}: compile it for this GPU") from None
+        raise BadPlanError(f"{path}: {error}; built for {targets}: compile it for this GPU") from None
     check_engine(path, engine, plan)
     return PlanEngine(tensorrt, engine, plan)
 
