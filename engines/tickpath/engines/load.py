@@ -1,26 +1,42 @@
 """Loads a model file with the engine for its kind."""
 
 from collections.abc import Mapping, Set
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from tickpath.engines.engine import Engine, ModelRefusedError
+from tickpath.engines.pt2_file import is_pt2
+
+Shapes = Mapping[str, tuple[int | Literal["N"], ...]]
 
 
 def load(
     path: Path,
-    shapes: Mapping[str, tuple[int | Literal["N"], ...]] | None = None,
+    shapes: Shapes | None = None,
     threads: int = 1,
     cpus: Set[int] | None = None,
+    trusted: bool = False,
 ) -> Engine:
-    """The engine for this file, chosen by its suffix. `shapes`: input name -> sizes, `"N"` on the batch axis, where the
-    file leaves them open; `threads`: the cores one prediction may use; `cpus`: where threads that the engine starts run
-    (None: where the caller's does). Raises ModelRefusedError, saying what to do."""
+    """The engine for this file, chosen by what it is: an archive of torch.export, else by its suffix. `shapes`: input
+    name -> sizes, `"N"` on the batch axis, where the file leaves them open; `threads`: the cores one prediction may
+    use; `cpus`: where threads that the engine starts run (None: where the caller's does); `trusted`: whoever made the
+    file may run code here. Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
+    if is_pt2(path):
+        return _load_exported(path, shapes, threads, cpus, trusted)
     if path.suffix != ".onnx":
         kind = f"{path.suffix} files" if path.suffix else "files without a suffix"
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
     from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model
 
     return load_onnx(path, shapes, threads, cpus)
+
+
+def _load_exported(path: Path, shapes: Shapes | None, threads: int, cpus: Set[int] | None, trusted: bool) -> Engine:
+    if not find_spec("torch"):
+        raise ModelRefusedError(f"{path}: a .pt2 file needs torch: pip install 'tickpath[torch]'")
+    from tickpath.engines.torch_exported import load_exported
+
+    return load_exported(path, shapes, threads, cpus, trusted)
