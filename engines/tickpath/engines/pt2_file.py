@@ -6,7 +6,8 @@ raw bytes, its expressions are sizes, its functions are operators. What is more 
 caller trusts the file:
 - pickles, other than those that torch's weights-only reader takes (torch_exported.py tries it);
 - functions outside torch's own operator sets, and those that read files;
-- expressions that are more than arithmetic on sizes;
+- expressions that are more than arithmetic on sizes, and names that are more than names, since torch writes Python from
+  both (the guards of a file, which are Python already, are left out: nothing here runs them);
 - machine code (an AOTInductor package), which can't be looked through at all.
 What was looked at is packed anew for torch, whose own reader of archives could find something else in the same bytes.
 """
@@ -49,6 +50,10 @@ WORDS: Final = frozenset(
     for word in words.split()
 )
 SIZE: Final = re.compile(r"[suz]\d+")
+
+# What tensors, modules and releases are called; and the places where text is never made into Python.
+NAME: Final = re.compile(r"[\w.+\-]*")
+FREE_TEXT: Final = frozenset({"as_string", "as_strings", "expr_str", "guards_code", "in_spec", "metadata", "out_spec"})
 
 TREES: Final = frozenset(
     {
@@ -110,6 +115,8 @@ def _entries(content: bytes) -> dict[str, bytes]:
         raise ModelRefusedError(f"{len(content)} bytes that are no .pt2 archive; {again} with torch.export.save")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if min((info.header_offset for info in archive.infolist()), default=0) > 0:
+                raise zipfile.BadZipFile("its end is that of an archive within it")
             entries = {info.filename.partition("/")[2]: archive.read(info) for info in archive.infolist()}
     except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
         raise ModelRefusedError(f"the archive is truncated or damaged ({error}): {again}") from None
@@ -154,8 +161,17 @@ def _packed(entries: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
             if name and not name.startswith("extra/"):
-                archive.writestr(f"model/{name}", b"" if name.startswith("data/sample_inputs/") else content)
+                archive.writestr(f"model/{name}", _needed(name, content))
     return packed.getvalue()
+
+
+def _needed(name: str, content: bytes) -> bytes:
+    """What torch needs of an entry."""
+    if name.startswith("data/sample_inputs/"):
+        return b""
+    if name.startswith("models/"):
+        return json.dumps({**json.loads(content), "guards_code": []}).encode()
+    return content
 
 
 def _walk(part: Any) -> None:
@@ -165,8 +181,17 @@ def _walk(part: Any) -> None:
             _walk(each)
     elif isinstance(part, dict):
         for key, each in part.items():
+            _check_name(key)
             _check(key, each)
-            _walk(each)
+            if key not in FREE_TEXT:
+                _walk(each)
+    elif isinstance(part, str):
+        _check_name(part)
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise _distrust(f"the name {name[:80]!r} is more than a name")
 
 
 def _check(key: str, value: Any) -> None:

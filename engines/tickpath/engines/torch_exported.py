@@ -27,7 +27,7 @@ from tickpath.engines.buffers import check_buffers
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
 from tickpath.engines.onnx_spec import Declared, Dimension, Open, Shape, settle_inputs
 from tickpath.engines.probing import Probe, ProbeFailedError, find_outputs, first_run
-from tickpath.engines.pt2_file import Pt2File, read_pt2
+from tickpath.engines.pt2_file import read_pt2
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
 
 RUNTIME: Final = f"torch {torch.__version__}"
@@ -114,7 +114,7 @@ class TorchEngine:
         fewer rows."""
         if self._program is None:
             raise ValueError("the engine is closed")
-        _check_rows(self._program, check_buffers(self._spec, inputs, outputs))
+        check_rows(self._program, check_buffers(self._spec, inputs, outputs))
         return TorchGraph(self._program.forward, inputs, outputs, self._threads)
 
     def sample(self, rows: int) -> list[Array]:
@@ -142,13 +142,13 @@ def load_exported(
     has nothing to say. `trusted`: the file's maker may run code here. Raises ModelRefusedError, saying what to do."""
     torch.set_num_threads(threads)
     try:
-        file = read_pt2(path, trusted)
-        program = read_program(_exported(file), shapes or {})
+        exported, sha256 = load_program(path, trusted)
+        program = read_program(exported, shapes or {})
         probe = Probe(_runner(program), program.inputs, program.output_names, program.rows_fixed, program.precision, {})
         outputs = find_outputs(probe)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
-    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, file.sha256, program.rows_fixed)
+    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, sha256, program.rows_fixed)
     return TorchEngine(program, spec, probe, threads)
 
 
@@ -172,16 +172,27 @@ def said(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _exported(file: Pt2File) -> ExportedProgram:
-    """The archive's one program. Raises ModelRefusedError."""
+def load_program(path: Path, trusted: bool) -> tuple[ExportedProgram, str]:
+    """The file's one program, and the file's sha256. Raises ModelRefusedError."""
+    file = read_pt2(path, trusted)
     if len(file.programs) != 1:
         names = ", ".join(file.programs) or "none"
         raise ModelRefusedError(f"the archive's programs are {names}; one is served: save it alone")
     try:
         with _silence():
-            exported = torch.export.load(io.BytesIO(file.content))
+            exported = _functional(torch.export.load(io.BytesIO(file.content)))
     except Exception as error:  # a damaged program fails anywhere
         raise ModelRefusedError(f"{RUNTIME} does not take this program ({said(error)}): export it again") from None
+    return exported, file.sha256
+
+
+def _functional(exported: ExportedProgram) -> ExportedProgram:
+    """The program without operators that write into tensors: then those that would change a weight or an input say so
+    in the signature."""
+    operators = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    if any(isinstance(each, torch._ops.OpOverload) and each._schema.is_mutable for each in operators):
+        functional: ExportedProgram = exported.run_decompositions({})
+        return functional
     return exported
 
 
@@ -254,7 +265,8 @@ def _rows_max(exported: ExportedProgram, declared: Sequence[Declared], tensors: 
     return largest
 
 
-def _check_rows(program: Program, rows: int) -> None:
+def check_rows(program: Program, rows: int) -> None:
+    """Raises ModelRefusedError where the program was exported for fewer rows."""
     if program.rows_max is not None and rows > program.rows_max:
         raise ModelRefusedError(
             f"a bucket of {rows} rows, and the program was exported for {program.rows_max} at most: "

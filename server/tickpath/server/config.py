@@ -53,6 +53,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_max: Positive = 64
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
+    # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
+    trust: bool = False
 
     @property
     def served_name(self) -> str:

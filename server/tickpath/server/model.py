@@ -38,7 +38,7 @@ def load_model(
     frame_bytes_max: int,
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
+    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, config.trust)
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)

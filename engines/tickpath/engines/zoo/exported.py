@@ -17,11 +17,13 @@ aten = torch.ops.aten
 
 
 def export_program(model: onnx.ModelProto) -> bytes:
-    """The model as the bytes of a .pt2 file. Inputs and outputs keep their names, dimensions of one name stay open and
-    one. Raises ModelRefusedError naming an operator that no reference model has."""
+    """The model as the bytes of a .pt2 file. Inputs and outputs keep their names, open dimensions stay open, those of
+    one name together. Raises ModelRefusedError naming an operator that no reference model has."""
     weights = {tensor.name for tensor in model.graph.initializer}
     values = [value for value in model.graph.input if value.name not in weights]
-    shapes = [[size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim] for value in values]
+    shapes = [
+        [size.dim_param or size.dim_value or "N" for size in value.type.tensor_type.shape.dim] for value in values
+    ]
     open_sizes = {size: torch.export.Dim(size, min=1) for shape in shapes for size in shape if isinstance(size, str)}
     dynamic = tuple(
         {axis: open_sizes[size] for axis, size in enumerate(shape) if isinstance(size, str)} for shape in shapes
