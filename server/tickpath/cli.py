@@ -161,7 +161,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
-@click.argument("model", metavar="[MODEL.onnx]", required=False)
+@click.argument("model", metavar="[MODEL]", required=False)
 @click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
 @click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
@@ -190,6 +190,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option("--trust", is_flag=True, default=None, help="The file's maker may run code here: for .pt2 files that do.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, or all that FILE.toml names."""

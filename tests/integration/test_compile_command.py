@@ -14,8 +14,8 @@ from tickpath.engines import zoo
 
 def compile_(source: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """In the source's folder."""
-    command = [Path(sys.executable).with_name("tickpath"), "compile", source, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=source.parent)
+    command = map(str, (Path(sys.executable).with_name("tickpath"), "compile", source, *arguments))
+    return subprocess.run([*command], capture_output=True, text=True, check=False, timeout=60, cwd=source.parent)
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_a_bad_plan_is_refused_or_its_source_runs_on_the_cpu(tmp_path: Path) -> 
 
     for policy in ("refuse", "cpu", "rebuild"):
         with pytest.raises(BadPlanError, match=r"model\.plan\.json: .* is not there"):
-            load_or_fall_back(plan, policy, load, load_onnx)  # type: ignore[arg-type]  # each is one of the literals
+            load_or_fall_back(plan, policy, load, load_onnx)
     save(one_node("Neg", np.float32, ["N", 4]), tmp_path)
     with pytest.raises(BadPlanError, match="nobody knows how to build it"):
         load_or_fall_back(plan, "rebuild", load, load_onnx)

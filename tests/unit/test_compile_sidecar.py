@@ -1,7 +1,6 @@
 """What stands beside a plan says all of it, and no damage to it goes unseen."""
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +26,7 @@ def test_it_is_json_for_others() -> None:
 def test_the_spec_comes_back() -> None:
     spec = RECIPE.spec("float32", RECIPE.source_sha256)
     assert spec.describe() == "x float32[N,4] -> y float32[N,3]"
-    assert (spec.buckets, spec.inputs[0].dtype) == ((1, 2), np.float32)
+    assert spec.buckets == (1, 2)
 
 
 @given(place=st.integers(0, len(CONTENT) - 1), bit=st.integers(0, 7))

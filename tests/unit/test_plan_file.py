@@ -89,10 +89,10 @@ while not stop.exists():
 def test_two_builders_at_once(path: Path) -> None:
     """Whoever reads meanwhile sees the whole of one of them, plan and sidecar."""
     stop = path.with_name("stop")
-    command = [sys.executable, "-c", BUILDER, path]
+    command = [sys.executable, "-c", BUILDER, str(path)]
     root = Path(__file__).parents[2]
     builders = [
-        subprocess.Popen([*command, name, stop], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
+        subprocess.Popen([*command, name, str(stop)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
         for name in ("one", "two")
     ]
     try:

@@ -56,6 +56,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
+    # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
+    trust: bool = False
 
     @property
     def served_name(self) -> str:

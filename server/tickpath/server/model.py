@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tickpath.engines import DeviceEngine, Engine, EngineFailedError, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load
+from tickpath.engines.load import load, load_plan
 from tickpath.graphs import BucketError, resolve_buckets
 from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import ModelRules, model_rules
@@ -69,15 +69,24 @@ def load_model(
 
 
 def _load(config: ModelConfig, thread_cpus: Set[int] | None) -> Engine:
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, config.on_bad_plan)
-    if not isinstance(engine, DeviceEngine):
-        return engine
+    def load_cpu(path: Path) -> Engine:
+        return load(path, config.shapes, config.threads, thread_cpus, config.trust)
+
+    path = Path(config.path)
+    if path.suffix != ".plan":
+        return load_cpu(path)
+    engine = load_plan(path, config.on_bad_plan, load_cpu)
+    return _on_device(path, engine) if isinstance(engine, DeviceEngine) else engine
+
+
+def _on_device(path: Path, engine: DeviceEngine) -> Engine:
+    """The engine with its graphs on the CUDA device."""
     from tickpath.graphs.cuda import CudaEngine  # needs the CUDA driver's bindings, which a CPU server may not have
 
     try:
         return CudaEngine(engine)
     except EngineFailedError as error:
-        raise ModelRefusedError(f"{config.path}: {error}") from None
+        raise ModelRefusedError(f"{path}: {error}") from None
 
 
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:

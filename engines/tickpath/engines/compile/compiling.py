@@ -3,8 +3,9 @@
     read -> settle sizes -> unroll -> convert precision -> name what would hurt -> compare with the CPU engine -> build
     -> publish
 
-What is compared with the CPU engine is the very graph that the builder gets, run on the CPU: what the GPU's kernels
-make of it only a GPU can tell.
+What is compared with the CPU engine is the graph that the builder gets, run on the CPU; for TensorRT each tensor is
+rounded as its precision will have it (the CPU has no kernels in bf16). What the GPU's kernels make of it only a GPU can
+tell.
 """
 
 import hashlib
@@ -28,10 +29,7 @@ from tickpath.engines.compile.worker import BuildJob
 from tickpath.engines.engine import Engine, EngineFailedError, ModelRefusedError
 from tickpath.engines.onnx_model import OnnxModel, read_model
 from tickpath.engines.onnxruntime import RUNTIME, load_onnx, optimise
-from tickpath.engines.passes.parity import TOLERANCES, Parity, measure_parity, refuse
-from tickpath.engines.passes.precision import to_precision
-from tickpath.engines.passes.shapes import settle
-from tickpath.engines.passes.unroll import unroll
+from tickpath.engines.passes import TOLERANCES, Parity, measure_parity, refuse, rehearse, settle, to_precision, unroll
 from tickpath.engines.probing import PATTERNS, fill
 from tickpath.engines.spec import TensorSpec
 from tickpath.engines.tensorrt import BuildSettings, Watcher, find_tensorrt
@@ -151,7 +149,7 @@ def _compile(job: Job, watcher: Watcher, timing_cache: Path | None) -> tuple[Sid
     graph = _network(job)
     if job.options.engine in TENSORRT:
         notes = _check_for_tensorrt(job, graph)
-        parity = _compare(job, graph)
+        parity = _compare(job, rehearse(_straight(job), job.options.precision))
         return _build_plan(job, graph, parity, notes, watcher, timing_cache)
     content = optimise(graph.SerializeToString())
     parity = _compare(job, onnx.load_model_from_string(content))
@@ -160,10 +158,13 @@ def _compile(job: Job, watcher: Watcher, timing_cache: Path | None) -> tuple[Sid
 
 def _network(job: Job) -> onnx.ModelProto:
     """The graph that is compiled: sizes settled, weights within, straight, in the precision asked for."""
+    return to_precision(_straight(job), job.options.precision)
+
+
+def _straight(job: Job) -> onnx.ModelProto:
+    """The graph in its own precision. Recurrent operators are the CPU engine's best; TensorRT makes loops of them."""
     model = settle(_whole(job), job.model.inputs.tensors, job.recipe.rows_fixed)
-    if job.options.engine in TENSORRT:
-        model = unroll(model)
-    return to_precision(model, job.options.precision)
+    return unroll(model) if job.options.engine in TENSORRT else model
 
 
 def _whole(job: Job) -> onnx.ModelProto:

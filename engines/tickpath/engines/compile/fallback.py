@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
 
 from tickpath.engines.compile.compiling import compile_model
 from tickpath.engines.compile.plan_file import BadPlanError, sidecar_path
 from tickpath.engines.compile.sidecar import SidecarError, decode_sidecar
-
-OnBadPlan: TypeAlias = Literal["refuse", "rebuild", "cpu"]
+from tickpath.engines.load import OnBadPlan
 
 Loaded = TypeVar("Loaded")
 OnCpu = TypeVar("OnCpu")
