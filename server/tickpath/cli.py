@@ -3,8 +3,6 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 try:
@@ -14,6 +12,9 @@ except ModuleNotFoundError:
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
 
+from tickpath.console import parameters
+from tickpath.console.compile import compile_
+from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
 from tickpath.loadtest.command import loadtest
 
 ADDRESS = "127.0.0.1:7070"
@@ -22,45 +23,6 @@ AT = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, where the command had nothing to show for it."""
-
-
-class Failed(click.ClickException):
-    """Ends a command with one line."""
-
-    exit_code = 1
-
-
-class Misconfigured(Failed):
-    """What was asked for can't be."""
-
-    exit_code = 2
-
-
-class ModelRefused(Failed):
-    """A model can't be served."""
-
-    exit_code = 3
-
-
-class AddressRefused(Failed):
-    """An address can't be listened on."""
-
-    exit_code = 4
-
-
-class DeviceLost(Failed):
-    """A device can't be used any more by this process; the next one may be able to."""
-
-    exit_code = 6  # 5 is `loadtest`'s
-
-
-@contextmanager
-def _ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
-    """Let exceptions of `kinds` end the command."""
-    try:
-        yield
-    except kinds as error:
-        raise end(str(error)) from None
 
 
 def main() -> None:
@@ -116,36 +78,6 @@ def tickpath(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
-    from tickpath.console.settings import parse_shape
-
-    with _bad_parameter():
-        return dict(map(parse_shape, texts)) or None
-
-
-def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    from tickpath.console.settings import parse_buckets
-
-    with _bad_parameter():
-        return None if text is None else parse_buckets(text)
-
-
-def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    from tickpath.console.settings import parse_name
-
-    with _bad_parameter():
-        return None if text is None else parse_name(text)
-
-
-@contextmanager
-def _bad_parameter() -> Iterator[None]:
-    """A ValueError is what click then says of the option."""
-    try:
-        yield
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 SERVE_EXAMPLES = """
 Examples:
 
@@ -162,7 +94,9 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
 @click.argument("model", metavar="[MODEL]", required=False)
-@click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
+@click.option(
+    "--name", callback=parameters.name, metavar="NAME", help="What clients call the model.  [default: the file's name]"
+)
 @click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
@@ -183,11 +117,13 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     "--shape",
     "shapes",
     multiple=True,
-    callback=_shapes,
+    callback=parameters.shapes,
     metavar="INPUT=N,120,3",
     help="Sizes that the file leaves open, N for the batch axis; again for each input.",
 )
-@click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
+@click.option(
+    "--buckets", callback=parameters.buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]"
+)
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
 @click.option("--trust", is_flag=True, default=None, help="The file's maker may run code here: for .pt2 files that do.")
@@ -202,7 +138,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     from tickpath.console.settings import serve_values
     from tickpath.server.config import ConfigError, make_config, read_config
 
-    with _ending(Misconfigured, ConfigError):
+    with ending(Misconfigured, ConfigError):
         settings = make_config(
             serve_values(read_config(config) if config else {}, model, options), str(config or "configuration")
         )
@@ -213,76 +149,13 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     from tickpath.server.observer_process import ObserverError
 
     with (
-        _ending(ModelRefused, ModelRefusedError),
-        _ending(Misconfigured, ConfigError),
-        _ending(AddressRefused, AddressError),
-        _ending(Failed, ObserverError),
-        _ending(DeviceLost, DeviceLostError),
+        ending(ModelRefused, ModelRefusedError),
+        ending(Misconfigured, ConfigError),
+        ending(AddressRefused, AddressError),
+        ending(Failed, ObserverError),
+        ending(DeviceLost, DeviceLostError),
     ):
         return core.run(settings, json_lines=as_json)
-
-
-COMPILE_EXAMPLES = """
-Examples:
-
-\b
-tickpath compile model.onnx -o model.plan
-tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
-tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
-
-Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
-
-Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 after Ctrl-C, 1 anything else.
-"""
-
-
-def _targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    from tickpath.engines.compile import parse_targets
-
-    with _bad_parameter():
-        return None if text is None else parse_targets(text)
-
-
-@tickpath.command("compile", epilog=COMPILE_EXAMPLES)
-@click.argument("model", metavar="MODEL.onnx", type=Path)
-@click.option("-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, or an .onnx.")
-@click.option(
-    "--engine",
-    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime"]),
-    help="What builds it.  [default: by OUT, the TensorRT that is installed]",
-)
-@click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to build for.  [default: 1,2,4,8]")
-@click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16"]), help="[default: fp32]")
-@click.option(
-    "--gpu", "targets", callback=_targets, metavar="sm89,sm120", help="GPUs to build for.  [default: the runtime's]"
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    callback=_shapes,
-    metavar="INPUT=N,120,3",
-    help="Sizes that the file leaves open, N for the batch axis; again for each input.",
-)
-@click.option("--optimization-level", type=click.IntRange(0, 5), metavar="0-5", help="[default: 5]")
-@click.option(
-    "--timing-iterations", type=click.IntRange(1, 64), metavar="N", help="Runs to time a kernel.  [default: 8]"
-)
-@click.option(
-    "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
-)
-@click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
-@click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
-def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
-    """Compile a model for a GPU, or for a quicker start on the CPU."""
-    from tickpath.console import compile as compiling
-    from tickpath.console.errors import ConsoleError
-    from tickpath.engines import ModelRefusedError
-
-    asked = {name: value for name, value in options.items() if value is not None}
-    with _ending(ModelRefused, ModelRefusedError), _ending(Misconfigured, ConsoleError):
-        compiled = compiling.run(model, out, asked, timing_cache, force)
-    click.echo(compiling.describe(compiled))
 
 
 @tickpath.command(epilog="Examples:\n\n\b\ntickpath models\ntickpath models --at unix:/run/tickpath.sock --json")
@@ -296,7 +169,7 @@ def models(positional: str | None, address: str | None, as_json: bool) -> None:
     from tickpath.client import Client, TickpathError
     from tickpath.console.tensors import plain_model
 
-    with _ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
+    with ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
         served = client.models()
     if as_json:
         _print_json([plain_model(model) for model in served])
@@ -339,7 +212,7 @@ def call(
     from tickpath.console import calls
     from tickpath.console.errors import ConsoleError
 
-    with _ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
+    with ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)
@@ -370,10 +243,11 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
 
     _check_zoo(model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _ending(Failed, TickpathError, ConsoleError, LoadTestError):
+    with ending(Failed, TickpathError, ConsoleError, LoadTestError):
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
 
 
+tickpath.add_command(compile_)
 tickpath.add_command(loadtest)
 
 

@@ -25,8 +25,8 @@ def load(
 ) -> Engine:
     """The CPU engine for this file, chosen by what it is: an archive of torch.export, else by its suffix. `shapes`:
     input name -> sizes, `"N"` on the batch axis, where the file leaves them open; `threads`: the cores one prediction
-    may use; `cpus`: where threads that the engine starts run (None: where the caller's does); `trusted`: whoever made the
-    file may run code here. Raises ModelRefusedError, saying what to do."""
+    may use; `cpus`: where threads that the engine starts run (None: where the caller's does); `trusted`: whoever made
+    the file may run code here. Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
     if is_pt2(path):

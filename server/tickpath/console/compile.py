@@ -1,120 +1,69 @@
-"""`tickpath compile`: from what was typed to a compile, a progress bar meanwhile, and what there is to say of it."""
+"""`tickpath compile`: it parses, calls and prints. What takes long to import is imported when it runs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+import click
 
-from tickpath.console.errors import ConsoleError
-from tickpath.engines import EngineSpec, ModelRefusedError
-from tickpath.engines.compile import ENGINES, SUFFIXES, Compiled, CompileOptions, Sidecar, compile_model
-from tickpath.engines.onnxruntime import load_onnx
-from tickpath.engines.tensorrt import MODULES, find_tensorrt
-from tickpath.graphs import BucketError, resolve_buckets
+from tickpath.console import parameters
+from tickpath.console.endings import Misconfigured, ModelRefused, ending
 
-# Phases nest; what one deeper does is the builder's own affair.
-PHASES_MAX: Final = 4
+COMPILE_EXAMPLES = """
+Examples:
 
+\b
+tickpath compile model.onnx -o model.plan
+tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
+tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
 
-def run(source: Path, out: Path, asked: dict[str, object], timing_cache: Path | None, force: bool) -> Compiled:
-    """Compile. `asked`: the fields of CompileOptions that were typed. Raises ConsoleError, ModelRefusedError."""
-    if source.suffix != ".onnx":
-        raise ConsoleError(f"{source}: an .onnx file is what can be compiled: export the model as one")
-    engine = asked.get("engine") or _pick_engine(out)
-    # The buckets wait for the model: which there can be is its to say.
-    options = _options(
-        {**asked, "engine": engine, "buckets": asked.get("buckets") or CompileOptions("tensorrt").buckets}
-    )
-    reference = load_onnx(source, options.shapes)
-    buckets = _buckets(source, reference.spec, asked)
-    options = msgspec.structs.replace(options, buckets=buckets)
-    with _bars() as bars:
-        return compile_model(source, out, options, reference, bars, timing_cache, force)
+Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
+
+Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 after Ctrl-C, 1 anything else.
+"""
 
 
-def describe(compiled: Compiled) -> str:
-    """For people: what there is now, and how far it is from its source."""
-    sidecar, options = compiled.sidecar, compiled.sidecar.recipe.options
-    verb = "compiled" if compiled.fresh else "is up to date"
-    lines = [
-        *compiled.notes,
-        f"{compiled.path} {verb}: {sidecar.recipe.runtime}, {options.precision}, buckets "
-        f"{','.join(map(str, options.buckets))}, {_size(sidecar)}",
-        *(f"note: {note}" for note in sidecar.notes),
-    ]
-    if sidecar.parity is not None:
-        lines += ["What was compiled, run on the CPU, beside its source:", sidecar.parity.describe()]
-    return "\n".join(lines)
+@click.command("compile", epilog=COMPILE_EXAMPLES)
+@click.argument("model", metavar="MODEL.onnx", type=Path)
+@click.option("-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, or an .onnx.")
+@click.option(
+    "--engine",
+    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime"]),
+    help="What builds it.  [default: by OUT, the TensorRT that is installed]",
+)
+@click.option(
+    "--buckets", callback=parameters.buckets, metavar="1,2,8", help="Batch sizes to build for.  [default: 1,2,4,8]"
+)
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16"]), help="[default: fp32]")
+@click.option(
+    "--gpu",
+    "targets",
+    callback=parameters.targets,
+    metavar="sm89,sm120",
+    help="GPUs to build for.  [default: the runtime's]",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=parameters.shapes,
+    metavar="INPUT=N,120,3",
+    help="Sizes that the file leaves open, N for the batch axis; again for each input.",
+)
+@click.option("--optimization-level", type=click.IntRange(0, 5), metavar="0-5", help="[default: 5]")
+@click.option(
+    "--timing-iterations", type=click.IntRange(1, 64), metavar="N", help="Runs to time a kernel.  [default: 8]"
+)
+@click.option(
+    "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
+)
+@click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
+@click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
+def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
+    """Compile a model for a GPU, or for a quicker start on the CPU."""
+    from tickpath.console import compiling
+    from tickpath.console.errors import ConsoleError
+    from tickpath.engines import ModelRefusedError
 
-
-def _size(sidecar: Sidecar) -> str:
-    return f"{sidecar.plan_bytes / 1e6:.1f} MB"
-
-
-def _options(values: dict[str, object]) -> CompileOptions:
-    try:
-        return msgspec.convert(values, CompileOptions)
-    except msgspec.ValidationError as error:
-        raise ConsoleError(str(error)) from None
-
-
-def _pick_engine(out: Path) -> str:
-    """What writes such files; of the TensorRTs the one that is installed, the data-centre one first."""
-    fitting = [engine for engine in ENGINES if SUFFIXES[engine] == out.suffix]
-    if not fitting:
-        raise ConsoleError(f"{out}: name a {' or '.join(sorted(set(SUFFIXES.values())))} file")
-    problems = []
-    for engine in fitting:
-        if engine not in MODULES:
-            return engine
-        try:
-            return find_tensorrt(engine).name
-        except ModelRefusedError as error:
-            problems.append(str(error))
-    raise ConsoleError("; ".join(problems))
-
-
-def _buckets(source: Path, spec: EngineSpec, asked: dict[str, object]) -> tuple[int, ...]:
-    buckets = asked.get("buckets")
-    assert buckets is None or isinstance(buckets, tuple)
-    try:
-        return resolve_buckets(buckets, spec.batched, spec.rows_fixed)
-    except BucketError as error:
-        raise ConsoleError(f"{source}: {error}") from None
-
-
-class Bars:
-    """A Watcher that draws a bar for each phase at work, the outermost first."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-
-    def started(self, phase: str, parent: str | None, steps: int) -> None:
-        """A phase began."""
-        if len(self._tasks) < PHASES_MAX:
-            self._tasks[phase] = self._progress.add_task(phase, total=steps)
-
-    def stepped(self, phase: str, step: int) -> bool:
-        """A step is done; Ctrl-C ends a build, and not this."""
-        if phase in self._tasks:
-            self._progress.update(self._tasks[phase], completed=step + 1)
-        return True
-
-    def finished(self, phase: str) -> None:
-        """A phase is over."""
-        if phase in self._tasks:
-            self._progress.remove_task(self._tasks.pop(phase))
-
-
-@contextmanager
-def _bars() -> Iterator[Bars]:
-    """Drawn on stderr, where that is a terminal; gone when the build is."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bars(progress)
+    asked = {name: value for name, value in options.items() if value is not None}
+    with ending(ModelRefused, ModelRefusedError), ending(Misconfigured, ConsoleError):
+        compiled = compiling.run(model, out, asked, timing_cache, force)
+    click.echo(compiling.describe(compiled))

@@ -1,0 +1,44 @@
+"""Options that need reading: what click calls with what was typed. What is wrong, click says of the option."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+
+def shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
+    """Those of `--shape x=N,120,3`, again for each input."""
+    from tickpath.console.settings import parse_shape
+
+    with bad_parameter():
+        return dict(map(parse_shape, texts)) or None
+
+
+def buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Those of `--buckets 1,2,8`."""
+
+    with bad_parameter():
+        return None if text is None else parse_buckets(text)
+
+
+def name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """A model's name."""
+
+    with bad_parameter():
+        return None if text is None else parse_name(text)
+
+
+def targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """Those of `--gpu sm89,sm120`."""
+
+    with bad_parameter():
+        return None if text is None else parse_targets(text)
+
+
+@contextmanager
+def bad_parameter() -> Iterator[None]:
+    """A ValueError is what click then says of the option."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
