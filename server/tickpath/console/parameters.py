@@ -16,6 +16,7 @@ def shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
 
 def buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     """Those of `--buckets 1,2,8`."""
+    from tickpath.console.settings import parse_buckets
 
     with bad_parameter():
         return None if text is None else parse_buckets(text)
@@ -23,6 +24,7 @@ def buckets(_context: click.Context, _option: click.Parameter, text: str | None)
 
 def name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """A model's name."""
+    from tickpath.console.settings import parse_name
 
     with bad_parameter():
         return None if text is None else parse_name(text)
@@ -30,6 +32,7 @@ def name(_context: click.Context, _option: click.Parameter, text: str | None) ->
 
 def targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     """Those of `--gpu sm89,sm120`."""
+    from tickpath.engines.compile import parse_targets
 
     with bad_parameter():
         return None if text is None else parse_targets(text)
