@@ -112,7 +112,7 @@ def test_declared_shapes_are_within(tmp_path: Path) -> None:
     ("out", "options", "says"),
     [
         ("out.plan", OPTIONS, r"out\.plan: onnxruntime writes \.onnx files: name it out\.onnx"),
-        ("out.onnx", CompileOptions("tensorrt-rtx"), r"out\.onnx: tensorrt-rtx writes \.plan files"),
+        ("out.onnx", CompileOptions("tensorrt-rtx", (1,)), r"out\.onnx: tensorrt-rtx writes \.plan files"),
         (
             "out.onnx",
             msgspec.structs.replace(OPTIONS, targets=("sm89",)),

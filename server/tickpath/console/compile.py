@@ -59,10 +59,13 @@ Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 af
 @click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
 def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
     """Compile a model for a GPU, or for a quicker start on the CPU."""
+    import signal
+
     from tickpath.console import compiling
     from tickpath.console.errors import ConsoleError
     from tickpath.engines import ModelRefusedError
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the builder is to end with us
     asked = {name: value for name, value in options.items() if value is not None}
     with ending(ModelRefused, ModelRefusedError), ending(Misconfigured, ConsoleError):
         compiled = compiling.run(model, out, asked, timing_cache, force)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -12,9 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tickpath.console.errors import ConsoleError
 from tickpath.engines import EngineSpec, ModelRefusedError
 from tickpath.engines.compile import ENGINES, SUFFIXES, Compiled, CompileOptions, Sidecar, compile_model
+from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.onnxruntime import load_onnx
 from tickpath.engines.tensorrt import MODULES, find_tensorrt
 from tickpath.graphs import BucketError, resolve_buckets
+
+Kind = TypeVar("Kind")
 
 # Phases nest; what one deeper does is the builder's own affair.
 PHASES_MAX: Final = 4
@@ -24,14 +27,10 @@ def run(source: Path, out: Path, asked: dict[str, object], timing_cache: Path | 
     """Compile. `asked`: the fields of CompileOptions that were typed. Raises ConsoleError, ModelRefusedError."""
     if source.suffix != ".onnx":
         raise ConsoleError(f"{source}: an .onnx file is what can be compiled: export the model as one")
+    reference = load_onnx(source, _convert(asked.get("shapes", {}), dict[str, Shape]))
     engine = asked.get("engine") or _pick_engine(out)
-    # The buckets wait for the model: which there can be is its to say.
-    options = _options(
-        {**asked, "engine": engine, "buckets": asked.get("buckets") or CompileOptions("tensorrt").buckets}
-    )
-    reference = load_onnx(source, options.shapes)
     buckets = _buckets(source, reference.spec, asked)
-    options = msgspec.structs.replace(options, buckets=buckets)
+    options = _convert({**asked, "engine": engine, "buckets": buckets}, CompileOptions)
     with _bars() as bars:
         return compile_model(source, out, options, reference, bars, timing_cache, force)
 
@@ -55,9 +54,9 @@ def _size(sidecar: Sidecar) -> str:
     return f"{sidecar.plan_bytes / 1e6:.1f} MB"
 
 
-def _options(values: dict[str, object]) -> CompileOptions:
+def _convert(values: object, kind: type[Kind]) -> Kind:
     try:
-        return msgspec.convert(values, CompileOptions)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise ConsoleError(str(error)) from None
 

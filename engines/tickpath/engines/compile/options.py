@@ -30,7 +30,7 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     engine: CompileEngine
     # One profile each, with one shape: kernels are chosen for it, and a captured graph runs no other.
-    buckets: tuple[Annotated[int, msgspec.Meta(gt=0)], ...] = (1, 2, 4, 8)
+    buckets: tuple[Annotated[int, msgspec.Meta(gt=0)], ...]
     precision: Precision = "fp32"
     targets: tuple[Annotated[str, msgspec.Meta(pattern=TARGET_PATTERN)], ...] = ()
     shapes: dict[str, tuple[int | Literal["N"], ...]] = {}
