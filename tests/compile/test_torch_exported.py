@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import threading
 from pathlib import Path
 
@@ -234,6 +235,15 @@ def test_a_checkpoint_and_torchscript(tmp_path: Path) -> None:
 
 
 def test_a_program_that_makes_no_sense(tmp_path: Path) -> None:
+    path = replaced(export(tmp_path, scaled), "model.json", "torch.ops.aten.mul.Tensor", "torch.ops.aten.mil.Tensor")
+    with pytest.raises(ModelRefusedError, match=f"{re.escape(RUNTIME)} does not take this program"):
+        load(path)
+
+
+def test_a_damaged_description(tmp_path: Path) -> None:
+    path = rewritten(
+        export(tmp_path, scaled), lambda name, content: content[:-9] if name.endswith("models/model.json") else content
+    )
     with pytest.raises(ModelRefusedError, match=r"'models/model.json' in the archive is damaged"):
         load(path)
 
@@ -269,6 +279,22 @@ def test_an_expression_that_is_code(tmp_path: Path) -> None:
     ):
         load(path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_guards_are_not_run(tmp_path: Path) -> None:
+    path = export(tmp_path, lambda module, x: (x + 1).relu_())
+    guard = f"__import__('os').makedirs('{tmp_path / 'ran'}', exist_ok=True) is None"
+    path = replaced(path, "model.json", '"guards_code": []', f'"guards_code": ["{guard}"]')
+    load(path)
+    assert not (tmp_path / "ran").exists()
+    load(path, trusted=True)
+    assert (tmp_path / "ran").exists(), "else this test shows nothing"
+
+
+def test_a_name_that_is_code(tmp_path: Path) -> None:
+    path = replaced(export(tmp_path, scaled), "model.json", '"x"', '"x=__import__(0)"')
+    with pytest.raises(ModelRefusedError, match="is more than a name"):
+        load(path)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +338,7 @@ def test_pickled_weights(tmp_path: Path) -> None:
 
 def test_a_tree_of_strange_types(tmp_path: Path) -> None:
     path = replaced(export(tmp_path, scaled), "model.json", "builtins.tuple", "os.system")
-    with pytest.raises(ModelRefusedError, match="inputs or outputs are of type 'os.system'"):
+    with pytest.raises(ModelRefusedError, match=r"inputs or outputs are of type 'os.system'"):
         load(path)
 
 
