@@ -2,13 +2,14 @@
 
 import os
 import pickle
+import re
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.compile.programs import Module, added, export, replaced, rewritten, scaled
+from tests.compile.programs import Module, added, compiled, export, replaced, rewritten, scaled
 from tests.conformance.test_engine import capture
 from tests.onnx_models import save
 
@@ -234,6 +235,15 @@ def test_a_checkpoint_and_torchscript(tmp_path: Path) -> None:
 
 
 def test_a_program_that_makes_no_sense(tmp_path: Path) -> None:
+    path = replaced(export(tmp_path, scaled), "model.json", "torch.ops.aten.mul.Tensor", "torch.ops.aten.mil.Tensor")
+    with pytest.raises(ModelRefusedError, match=f"{re.escape(RUNTIME)} does not take this program"):
+        load(path)
+
+
+def test_a_damaged_description(tmp_path: Path) -> None:
+    path = rewritten(
+        export(tmp_path, scaled), lambda name, content: content[:-9] if name.endswith("models/model.json") else content
+    )
     with pytest.raises(ModelRefusedError, match=r"'models/model.json' in the archive is damaged"):
         load(path)
 
@@ -271,6 +281,22 @@ def test_an_expression_that_is_code(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_guards_are_not_run(tmp_path: Path) -> None:
+    path = export(tmp_path, lambda module, x: (x + 1).relu_())
+    guard = f"__import__('os').makedirs('{tmp_path / 'ran'}', exist_ok=True) is None"
+    path = replaced(path, "model.json", '"guards_code": []', f'"guards_code": ["{guard}"]')
+    load(path)
+    assert not (tmp_path / "ran").exists()
+    load(path, trusted=True)
+    assert (tmp_path / "ran").exists(), "else this test shows nothing"
+
+
+def test_a_name_that_is_code(tmp_path: Path) -> None:
+    path = replaced(export(tmp_path, scaled), "model.json", '"x"', '"x=__import__(0)"')
+    with pytest.raises(ModelRefusedError, match="is more than a name"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -304,6 +330,23 @@ def test_entries_that_are_more_than_data(entry: str, words: str, tmp_path: Path)
         load(path)
 
 
+def test_machine_code_with_its_program_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled by AOTInductor, which takes a C++ compiler; it answers as its program does."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    path = export(tmp_path, lambda module, x: {"y": torch.relu(x * module.state), "total": x.sum(1)})
+    reference = capture(load(path), 3)
+    alone = compiled(path)
+    with pytest.raises(ModelRefusedError, match="machine code"):
+        load(path)
+    engine = load(path, {"x": ("N", 3)}, trusted=True)
+    rows = np.arange(9, dtype=np.float32).reshape(3, 3) - 4
+    assert engine.spec.describe() == "x float32[N,3] -> y float32[N,3], total float32[N]"
+    for one, other in zip(capture(engine, 3)([rows]), reference([rows]), strict=True):
+        assert np.abs(np.subtract(one, other)).max() < 1e-6
+    with pytest.raises(ModelRefusedError, match="does not say what it takes"):
+        load(alone, trusted=True)
+
+
 def test_pickled_weights(tmp_path: Path) -> None:
     path = replaced(export(tmp_path, scaled), "weights_config.json", '"use_pickle": false', '"use_pickle": true')
     with pytest.raises(ModelRefusedError, match="its weights are pickled"):
@@ -312,7 +355,7 @@ def test_pickled_weights(tmp_path: Path) -> None:
 
 def test_a_tree_of_strange_types(tmp_path: Path) -> None:
     path = replaced(export(tmp_path, scaled), "model.json", "builtins.tuple", "os.system")
-    with pytest.raises(ModelRefusedError, match="inputs or outputs are of type 'os.system'"):
+    with pytest.raises(ModelRefusedError, match=r"inputs or outputs are of type 'os.system'"):
         load(path)
 
 

@@ -106,13 +106,13 @@ def load_exported_on_device(
     if not torch.cuda.is_available():
         raise ModelRefusedError(f"{path}: {RUNTIME} has no CUDA device here: install a build of torch with CUDA")
     try:
-        exported, sha256 = load_program(path, trusted)
-        program = read_program(move_to_device_pass(exported, DEVICE), shapes or {})
+        loaded = load_program(path, trusted)
+        program = read_program(move_to_device_pass(loaded.exported, DEVICE), shapes or {})
         probe = Probe(_runner(program), program.inputs, program.output_names, program.rows_fixed, program.precision, {})
         outputs = find_outputs(probe)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
-    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, sha256, program.rows_fixed)
+    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, loaded.sha256, program.rows_fixed)
     return TorchDeviceEngine(program, spec, probe)
 
 

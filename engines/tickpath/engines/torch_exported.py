@@ -13,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import get_ident
 from typing import Final
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.pt2_archive._package import AOTICompiledModel, load_pt2
 
 from tickpath.engines.buffers import check_buffers
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
@@ -68,6 +69,15 @@ class Program:
     rows_fixed: int | None
     rows_max: int | None
     precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file's program and, where it was compiled by AOTInductor as well, its machine code."""
+
+    exported: ExportedProgram
+    compiled: AOTICompiledModel | None
+    sha256: str
 
 
 class TorchGraph:
@@ -142,13 +152,15 @@ def load_exported(
     has nothing to say. `trusted`: the file's maker may run code here. Raises ModelRefusedError, saying what to do."""
     torch.set_num_threads(threads)
     try:
-        exported, sha256 = load_program(path, trusted)
-        program = read_program(exported, shapes or {})
+        loaded = load_program(path, trusted)
+        program = read_program(loaded.exported, shapes or {})
+        if loaded.compiled is not None:
+            program = replace(program, forward=_boxed(loaded.compiled))
         probe = Probe(_runner(program), program.inputs, program.output_names, program.rows_fixed, program.precision, {})
         outputs = find_outputs(probe)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
-    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, sha256, program.rows_fixed)
+    spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, loaded.sha256, program.rows_fixed)
     return TorchEngine(program, spec, probe, threads)
 
 
@@ -172,18 +184,24 @@ def said(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def load_program(path: Path, trusted: bool) -> tuple[ExportedProgram, str]:
-    """The file's one program, and the file's sha256. Raises ModelRefusedError."""
+def load_program(path: Path, trusted: bool) -> Loaded:
+    """What the file holds. Raises ModelRefusedError."""
     file = read_pt2(path, trusted)
-    if len(file.programs) != 1:
-        names = ", ".join(file.programs) or "none"
-        raise ModelRefusedError(f"the archive's programs are {names}; one is served: save it alone")
+    if not file.programs:
+        raise ModelRefusedError(
+            "an AOTInductor package does not say what it takes: package the exported program with it (package_pt2)"
+        )
+    if len(file.programs) > 1 or len(file.compiled) > 1:
+        names = ", ".join((*file.programs, *file.compiled))
+        raise ModelRefusedError(f"the archive's models are {names}; one is served: save it alone")
     try:
         with _silence():
-            exported = _functional(torch.export.load(io.BytesIO(file.content)))
+            contents = load_pt2(io.BytesIO(file.content))
+            exported = _functional(contents.exported_programs[file.programs[0]])
     except Exception as error:  # a damaged program fails anywhere
         raise ModelRefusedError(f"{RUNTIME} does not take this program ({said(error)}): export it again") from None
-    return exported, file.sha256
+    compiled = contents.aoti_runners[file.compiled[0]] if file.compiled else None
+    return Loaded(exported, compiled, file.sha256)
 
 
 def _functional(exported: ExportedProgram) -> ExportedProgram:
@@ -317,6 +335,12 @@ def _flat(exported: ExportedProgram) -> Forward:
         return outputs
 
     return run
+
+
+def _boxed(compiled: AOTICompiledModel) -> Forward:
+    """The machine code, called flat as the graph is. It holds weights of its own."""
+    run = compiled.loader.boxed_run
+    return lambda *inputs: run(list(inputs))
 
 
 def _runner(program: Program) -> Callable[[Sequence[Array]], list[Array]]:
