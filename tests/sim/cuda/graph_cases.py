@@ -1,8 +1,10 @@
 """What the CUDA layer must do whatever the driver does, case by case. They run where the simulated driver is loaded."""
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,6 +28,10 @@ from tests.sim.cuda.standin import DriverError
 from tickpath.engines import Array, DeviceLostError, EngineFailedError
 from tickpath.graphs import PinnedArena
 from tickpath.graphs.cuda import CudaEngine, CudaError, CudaOptions
+from tickpath.graphs.cuda.resources import PAGE_BYTES, pin
+from tickpath.server.admission import Refusal
+from tickpath.server.lane import Answer, Lane
+from tickpath.wire import Code, Infer, Result, decode_server_message
 
 OPTIONS: Final = (
     CudaOptions("spin", "copied"),
@@ -330,3 +336,68 @@ def buffers_apart_are_refused(simulator: Simulator, _seed: int) -> None:
         tensors = [arena.array(i, np.dtype(np.float32), (1, size)) for i, size in enumerate((5, 3))]
         raised(ValueError, lambda: engine.capture([tensors[0].reshape(5, 1)], tensors[1:]))
         engine.capture(tensors[:1], tensors[1:])
+
+
+def waiting_holds_up_no_other_thread(simulator: Simulator, seed: int) -> None:
+    """A thread waits for work that only this thread can release: both get on, spinning and blocked."""
+    with engine_of(simulator, OPTIONS[seed % 2]) as engine:
+        slot = bind(engine, 1)
+        gate = PinnedArena([4])
+        gate_address = gate.array(0, np.dtype(np.uint32), (1,)).ctypes.data
+        with ExitStack() as stack:
+            pinned = pin(engine.device, stack, gate_address, PAGE_BYTES)
+            engine.device.call(driver.cuStreamWaitValue32, engine.stream, pinned, 1, 0)
+            slot.graph.launch()
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(slot.graph.wait)
+                assert not waiting.done()
+                gate.view(0)[:] = np.uint32(1).tobytes()
+                waiting.result(timeout=30)
+
+
+def a_lane_serves_and_tells_of_the_loss(simulator: Simulator, seed: int) -> None:
+    """The server's own way through slots: right answers, padding and all, and then NOT_READY."""
+    expected, random = expected_of(simulator), np.random.default_rng(seed)
+    lost: list[DeviceLostError] = []
+    with engine_of(simulator, OPTIONS[seed % len(OPTIONS)]) as engine:
+        lane = Lane(engine, "1", (1, 2, 4), True, lost.append)
+        lane.warm([[array.tobytes() for array in engine.sample(rows)] for rows in (1, 2, 4)])
+        for _ in range(20):
+            rows = int(random.integers(1, 5))
+            arrays = random_inputs(engine.spec, rows, random)
+            answer = ask(lane, rows, arrays)
+            assert isinstance(answer, Answer)
+            result = decode_server_message(memoryview(answer.frame)[4:])
+            assert isinstance(result, Result)
+            assert [bytes(output) for output in result.outputs] == expected(arrays)
+        simulator.inject("work", 1, LAUNCH_FAILED)
+        for _ in range(2):
+            refusal = ask(lane, 1, random_inputs(engine.spec, 1, random))
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is Code.NOT_READY
+    assert len(lost) == 2
+    assert lost[0] is lost[1]
+
+
+def ask(lane: Lane, rows: int, arrays: list[Array]) -> Answer | Refusal:
+    data = [memoryview(array.tobytes()) for array in arrays]
+    return lane.run(Infer(1, 0, rows, data), data, 0, 0)
+
+
+def main() -> None:
+    """`python -m tests.sim.cuda.graph_cases CASE FIRST_SEED SEEDS`"""
+    name, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    logging.disable(logging.WARNING)  # slots that run without a graph are what many cases are about
+    simulator = Simulator()
+    for seed in range(first, first + count):
+        simulator.reset(seed)
+        simulator.fence(seed % 2 == 1)
+        try:
+            globals()[name](simulator, seed)
+        except BaseException:
+            sys.stderr.write(f"{name}, seed {seed}:\n")
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -56,7 +56,7 @@ class CudaEngine:
             self.device = _device_for(engine)
             stack.callback(self.device.close)
             stack.callback(engine.close)
-            self._stream = make_stream(self.device, stack)
+            self.stream = make_stream(self.device, stack)
             self._owned = stack.pop_all()
 
     @property
@@ -101,9 +101,9 @@ class CudaEngine:
     def _graph(self, run: "_Run", rows: int, outputs: Sequence[Array], stack: ExitStack) -> CudaGraph:
         """A graph for a slot whose inputs hold a sample."""
         event = make_event(self.device, stack, blocking_sync=self._options.wait == "block")
-        make = partial(CudaGraph, self.device, self._stream, event, wait=self._options.wait, held=run)
+        make = partial(CudaGraph, self.device, self.stream, event, wait=self._options.wait, held=run)
         # Whatever happens from here on, nothing is given back that the stream still uses.
-        stack.callback(self.device.release, driver.cuStreamSynchronize, self._stream)
+        stack.callback(self.device.release, driver.cuStreamSynchronize, self.stream)
         with ExitStack() as temporary:
             stream = make_stream(self.device, temporary)
             expected = self._plain_answer(run, stream, outputs)
@@ -111,8 +111,8 @@ class CudaEngine:
                 return self._captured(make, run, stream, outputs, expected, stack)
             except EngineFailedError as error:
                 self._fall_back(rows, error)
-        graph = make(submit=partial(run, self._stream))
-        _check_answer(graph, run, self._stream, outputs, expected)
+        graph = make(submit=partial(run, self.stream))
+        _check_answer(graph, run, self.stream, outputs, expected)
         return graph
 
     def _plain_answer(self, run: "_Run", stream: Any, outputs: Sequence[Array]) -> list[bytes]:
@@ -134,9 +134,9 @@ class CudaEngine:
         """A graph that was captured and has answered as the plain run has; it owns nothing where it has not."""
         with ExitStack() as attempt:
             captured = capture(self.device, stream, partial(run, stream), attempt)
-            executable = make_executable(self.device, attempt, captured, self._stream)
-            graph = make(submit=partial(self.device.call, driver.cuGraphLaunch, executable, self._stream))
-            _check_answer(graph, run, self._stream, outputs, expected)
+            executable = make_executable(self.device, attempt, captured, self.stream)
+            graph = make(submit=partial(self.device.call, driver.cuGraphLaunch, executable, self.stream))
+            _check_answer(graph, run, self.stream, outputs, expected)
             stack.enter_context(attempt.pop_all())
         return graph
 
