@@ -14,7 +14,7 @@ struct count { char name[NAME_BYTES]; uint64_t calls; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool strict = true, check_leaks, background, background_started, loaded;
+static bool strict = true, check_leaks, background, background_started;
 static uint64_t seed, random_state, clock_ns, call_count, violation_count;
 static unsigned eager; /* how many steps a call makes at most, drawn from the seed: 0 is as late as can be */
 static char first_violation[512];
@@ -133,37 +133,21 @@ static CUresult allowed(const char *name, unsigned needs)
         struct context *context;
         CUresult code = context_current(&context);
         if (code != CUDA_SUCCESS) return code;
-        if (context->sticky != CUDA_SUCCESS && !(needs & RELEASES)) return context->sticky;
+        if (sticky != CUDA_SUCCESS && !(needs & RELEASES)) return sticky;
     }
     return needs & UNSAFE ? capture_forbids_unsafe() : CUDA_SUCCESS;
 }
 
-static void load(void) /* the environment, once */
-{
-    if (loaded) return;
-    loaded = true;
-    const char *text = getenv("TICKPATH_SIM_SEED");
-    if (text != NULL && random_state == 0) ticksim_reset(strtoull(text, NULL, 10));
-    text = getenv("TICKPATH_SIM_STRICT");
-    if (text != NULL) strict = text[0] != '0';
-    text = getenv("TICKPATH_SIM_LEAKS");
-    if (text != NULL) check_leaks = text[0] != '0';
-    text = getenv("TICKPATH_SIM_FENCE");
-    memory_start();
-    if (text != NULL) memory_fence(text[0] != '0');
-}
-
 CUresult call_begin(const char *name, unsigned needs)
 {
-    load();
     call_lock();
     return allowed(name, needs);
 }
 
-CUresult call_end(CUresult code)
+CUresult call_end(CUresult code, unsigned needs)
 {
-    struct context *context = context_primary();
-    if (code == CUDA_SUCCESS && context != NULL && context->sticky == CUDA_SUCCESS && eager) tasks_progress(eager);
+    if (code == CUDA_SUCCESS && needs & RELEASES) code = sticky;
+    if (code == CUDA_SUCCESS && eager > 0) tasks_progress(eager);
     call_unlock();
     return code;
 }
@@ -173,7 +157,7 @@ static void *run_in_background(void *nothing)
     (void)nothing;
     for (;;) {
         call_lock();
-        bool ran = background && context_primary() != NULL && task_run_one();
+        bool ran = background && task_run_one();
         call_unlock();
         struct timespec nap = {.tv_nsec = ran ? 20000 : 200000};
         nanosleep(&nap, NULL);
@@ -195,20 +179,18 @@ void ticksim_background(int run)
 void ticksim_reset(uint64_t new_seed)
 {
     static const unsigned eagerness[] = {0, 0, 1, 4};
-    loaded = true;
     call_lock();
     tasks_clear();
     captures_clear();
     streams_clear();
     contexts_clear();
+    sticky = CUDA_SUCCESS;
     objects_clear();
     memory_reset();
-    memory_start();
     seed = random_state = new_seed;
     clock_ns = call_count = violation_count = 0;
     injection_count = name_count = 0;
     first_violation[0] = '\0';
-    background = false;
     eager = eagerness[random_below(4)];
     call_unlock();
 }
@@ -296,6 +278,10 @@ uint64_t ticksim_leaks(char *text, size_t text_bytes)
 void check_leaks_now(void)
 {
     char text[400] = "";
+    struct ticksim_stats stats = {0};
+    tasks_stats(&stats);
+    if (check_leaks && stats.work_unobserved > 0)
+        violation("the context was destroyed while %llu pieces of work were not waited for", (unsigned long long)stats.work_unobserved);
     if (check_leaks && describe(text, sizeof text) > 0) violation("the context was destroyed while this lives in it:\n%s", text);
 }
 
@@ -309,4 +295,39 @@ void ticksim_stats(struct ticksim_stats *stats)
     struct context *context = context_primary();
     stats->context_retains = context ? context->retains : 0;
     call_unlock();
+}
+
+static bool told(const char *name, bool otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? text[0] != '0' : otherwise;
+}
+
+/* TICKPATH_SIM_INJECT is NAME:NTH:CODE, several with commas between. */
+static void inject_from(const char *text)
+{
+    char name[NAME_BYTES];
+    unsigned long long nth;
+    int code, used;
+    while (text != NULL && sscanf(text, " %47[^:]:%llu:%d%n", name, &nth, &code, &used) == 3) {
+        ticksim_inject(name, nth, (CUresult)code);
+        text += used;
+        text += *text == ',';
+    }
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    const char *text = getenv("TICKPATH_SIM_SEED");
+    memory_start();
+    ticksim_reset(text != NULL ? strtoull(text, NULL, 10) : 0);
+    strict = told("TICKPATH_SIM_STRICT", true);
+    check_leaks = told("TICKPATH_SIM_LEAKS", false);
+    memory_fence(told("TICKPATH_SIM_FENCE", false));
+    inject_from(getenv("TICKPATH_SIM_INJECT"));
+}
+
+__attribute__((destructor)) static void unload(void)
+{
+    if (context_primary() != NULL) check_leaks_now();
 }

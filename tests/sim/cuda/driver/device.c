@@ -6,6 +6,7 @@
 enum { DRIVER_VERSION = 13000, STACK_MAX = 16 };
 
 bool sim_initialised;
+CUresult sticky;
 static struct context *primary; /* NULL while nobody retains it */
 static _Thread_local CUhandle stack[STACK_MAX];
 static _Thread_local int depth;
@@ -22,7 +23,7 @@ CUresult context_current(struct context **context)
 
 void context_fail(CUresult code)
 {
-    if (primary->sticky == CUDA_SUCCESS) primary->sticky = code;
+    if (sticky == CUDA_SUCCESS) sticky = code;
     tasks_abandon();
 }
 
@@ -96,6 +97,7 @@ static CUresult retain(CUhandle *out, CUdevice device)
 {
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
     if (out == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (sticky != CUDA_SUCCESS) return sticky;
     if (primary == NULL) {
         primary = fresh(sizeof *primary);
         object_add(&primary->object, KIND_CONTEXT);

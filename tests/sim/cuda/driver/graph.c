@@ -216,11 +216,11 @@ CUresult cuGraphGetNodes(CUhandle graph, CUhandle *out, size_t *count) { API(NEE
 CUresult cuGraphNodeGetType(CUhandle node, int *type) { API(NEEDS_CONTEXT, node_type(node, type)); }
 CUresult cuGraphInstantiateWithFlags(CUhandle *exec, CUhandle graph, uint64_t flags)
 {
-    API(NEEDS_CONTEXT, instantiate(exec, graph, flags));
+    API(NEEDS_CONTEXT | UNSAFE, instantiate(exec, graph, flags));
 }
 CUresult cuGraphUpload(CUhandle exec, CUhandle stream) { API(NEEDS_CONTEXT, upload(exec, stream)); }
 CUresult cuGraphLaunch(CUhandle exec, CUhandle stream) { API(NEEDS_CONTEXT, launch(exec, stream)); }
-CUresult cuGraphExecDestroy(CUhandle exec) { API(NEEDS_CONTEXT | RELEASES, exec_destroy(exec)); }
+CUresult cuGraphExecDestroy(CUhandle exec) { API(NEEDS_CONTEXT | UNSAFE | RELEASES, exec_destroy(exec)); }
 CUresult cuGraphExecUpdate_v2(CUhandle exec, CUhandle graph, CUgraphExecUpdateResultInfo *info)
 {
     API(NEEDS_CONTEXT, update(exec, graph, info));

@@ -17,7 +17,7 @@ static const uint64_t RANGE_BYTES = 1ull << 38;   /* 256 GiB of addresses; pages
 static const uint64_t DEVICE_TOTAL = 16ull << 30; /* a common card */
 
 struct range { char *address, *view; uint64_t used; };
-struct allocation { enum place place; uint64_t address, bytes; unsigned flags; };
+struct allocation { enum place place; uint64_t address, bytes; unsigned flags; bool *defined; /* a byte each, on the device */ };
 
 static struct range device, pinned;
 static int pinned_file = -1;
@@ -53,7 +53,6 @@ static void *map(int protection, int flags, int file)
 
 void memory_start(void)
 {
-    if (device.address != NULL) return;
     device.address = map(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     device.view = map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     pinned_file = memfd_create("ticksim-pinned", MFD_CLOEXEC);
@@ -66,18 +65,17 @@ void memory_start(void)
 
 void memory_reset(void)
 {
-    if (device.address == NULL) return;
     madvise(device.view, device.used, MADV_DONTNEED);
     if (pinned.used) {
         mprotect(pinned.address, pinned.used, PROT_NONE);
         if (ftruncate(pinned_file, 0) != 0 || ftruncate(pinned_file, (off_t)RANGE_BYTES) != 0) abort();
     }
     device.used = pinned.used = 0;
+    for (size_t i = 0; i < living_count; i++) free(living[i].defined);
     free(living);
     living = NULL;
     living_count = 0;
     device_limit = DEVICE_TOTAL;
-    fence = false;
 }
 
 static struct range *range_of(enum place place) { return place == PLACE_DEVICE ? &device : &pinned; }
@@ -152,7 +150,6 @@ static struct allocation forget(struct allocation *a)
 {
     struct allocation gone = *a;
     *a = living[--living_count];
-    /* `append` wants to grow at powers of two only: it does again when this size is crossed, which is harmless. */
     return gone;
 }
 
@@ -175,6 +172,7 @@ static CUresult allocate(enum place place, size_t bytes, unsigned flags, uint64_
     if (place == PLACE_PINNED && mprotect((void *)(uintptr_t)a.address, round_up(bytes, PAGE), PROT_READ | PROT_WRITE) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     dress(&a);
+    if (place == PLACE_DEVICE) a.defined = fresh(bytes);
     remember(a);
     *address = a.address;
     return CUDA_SUCCESS;
@@ -192,6 +190,7 @@ static CUresult release(uint64_t address, enum place place)
                   work_name(&user->work), (unsigned long long)user->number);
     check(a);
     struct allocation gone = forget(a);
+    free(gone.defined);
     if (place == PLACE_REGISTERED) return CUDA_SUCCESS;
     uint64_t pages = round_up(gone.bytes, PAGE);
     madvise(memory_view(gone.address), pages, place == PLACE_DEVICE ? MADV_DONTNEED : MADV_REMOVE);
@@ -241,13 +240,33 @@ CUresult memory_unregister(void *address)
     return code == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : code;
 }
 
-struct memory memory_at(uint64_t address, uint64_t bytes)
+static struct allocation *around(uint64_t address, uint64_t bytes)
 {
     for (size_t i = 0; i < living_count; i++) {
-        const struct allocation *a = &living[i];
-        if (address >= a->address && address - a->address <= a->bytes && bytes <= a->bytes - (address - a->address))
-            return (struct memory){a->place, a->address, a->bytes, a->flags};
+        struct allocation *a = &living[i];
+        if (address >= a->address && address - a->address <= a->bytes && bytes <= a->bytes - (address - a->address)) return a;
     }
+    return NULL;
+}
+
+void memory_wrote(struct span span)
+{
+    struct allocation *a = around(span.address, span.bytes);
+    if (a != NULL && a->defined != NULL) memset(a->defined + (span.address - a->address), true, span.bytes);
+}
+
+uint64_t memory_undefined(struct span span)
+{
+    const struct allocation *a = around(span.address, span.bytes);
+    uint64_t count = 0;
+    for (uint64_t i = 0; a != NULL && a->defined != NULL && i < span.bytes; i++) count += !a->defined[span.address - a->address + i];
+    return count;
+}
+
+struct memory memory_at(uint64_t address, uint64_t bytes)
+{
+    const struct allocation *a = around(address, bytes);
+    if (a != NULL) return (struct memory){a->place, a->address, a->bytes, a->flags};
     bool ours = inside(&device, address) || inside(&pinned, address) || address == 0;
     return (struct memory){.place = ours ? PLACE_ILLEGAL : PLACE_PAGEABLE, .start = address, .bytes = bytes};
 }

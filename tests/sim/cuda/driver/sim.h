@@ -32,6 +32,8 @@ CUresult memory_unregister(void *address);
 struct memory memory_at(uint64_t address, uint64_t bytes); /* PLACE_ILLEGAL where it is ours but not wholly alive */
 void *memory_view(uint64_t address);                       /* where the library itself reaches it */
 uint64_t memory_check_guards(void);
+void memory_wrote(struct span span);
+uint64_t memory_undefined(struct span span); /* bytes of device memory there that nothing has written */
 uint64_t memory_describe(char *text, size_t text_bytes);
 void memory_stats(struct ticksim_stats *stats);
 void memory_device_limit(uint64_t bytes);
@@ -131,10 +133,10 @@ void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
 
 /* ---- control.c */
-struct context { struct object object; uint64_t retains; CUresult sticky; unsigned flags; };
-enum { NEEDS_NOTHING = 0, NEEDS_INIT = 1, NEEDS_CONTEXT = 2, UNSAFE = 4, RELEASES = 8 };
+struct context { struct object object; uint64_t retains; };
+enum { NEEDS_NOTHING = 0, NEEDS_INIT = 1, NEEDS_CONTEXT = 2, UNSAFE = 4 /* in a capture */, RELEASES = 8 /* after an error too */ };
 CUresult call_begin(const char *name, unsigned needs);
-CUresult call_end(CUresult code);
+CUresult call_end(CUresult code, unsigned needs);
 void call_unlock(void); /* around a host function */
 void call_lock(void);
 void call_pause(void);  /* waits until another thread got on */
@@ -147,7 +149,8 @@ uint64_t thread_number(void);
 uint64_t virtual_ns(uint64_t step);
 CUresult work_fault(void); /* the fault injected into the next piece of work */
 struct context *context_primary(void);
-void context_fail(CUresult code); /* sticky */
+void context_fail(CUresult code);
+extern CUresult sticky; /* the error that every call returns from now on; only a new process helps */
 CUresult context_current(struct context **context); /* of this thread */
 void check_leaks_now(void);
 void contexts_clear(void);
@@ -157,5 +160,5 @@ extern bool sim_initialised;
 #define API(needs, result) \
     CUresult code_ = call_begin(__func__, needs); \
     if (code_ == CUDA_SUCCESS) code_ = (result); \
-    return call_end(code_)
+    return call_end(code_, needs)
 #endif

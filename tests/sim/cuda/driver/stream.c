@@ -35,6 +35,13 @@ void event_set(struct event *event, struct task *task)
     event->capture_id = 0;
 }
 
+/* The latest work of each blocking stream: what the legacy stream waits for. */
+static void append_blocking(struct task ***tasks, size_t *count)
+{
+    for (struct stream *s = object_next(KIND_STREAM, 0); s != NULL; s = object_next(KIND_STREAM, s->object.handle))
+        if (!(s->flags & STREAM_NON_BLOCKING) && s->last != NULL) append((void **)tasks, count, sizeof **tasks, &s->last);
+}
+
 /* Work on the legacy stream waits for every blocking stream, and the other way round. */
 CUresult stream_order(struct stream *stream, struct work work, struct task *const *more, size_t more_count)
 {
@@ -42,12 +49,9 @@ CUresult stream_order(struct stream *stream, struct work work, struct task *cons
     size_t count = 0;
     if (stream->last != NULL) append((void **)&before, &count, sizeof *before, &stream->last);
     for (size_t i = 0; i < more_count; i++) append((void **)&before, &count, sizeof *before, &more[i]);
-    if (stream == &null_stream) {
-        for (struct stream *s = object_next(KIND_STREAM, 0); s != NULL; s = object_next(KIND_STREAM, s->object.handle))
-            if (!(s->flags & STREAM_NON_BLOCKING) && s->last != NULL) append((void **)&before, &count, sizeof *before, &s->last);
-    } else if (!(stream->flags & STREAM_NON_BLOCKING) && null_stream.last != NULL) {
+    if (stream == &null_stream) append_blocking(&before, &count);
+    else if (!(stream->flags & STREAM_NON_BLOCKING) && null_stream.last != NULL)
         append((void **)&before, &count, sizeof *before, &null_stream.last);
-    }
     struct task *task = task_add(work, stream->object.handle, stream->speed, before, count);
     free(before);
     task_drop(&stream->last);
@@ -130,10 +134,13 @@ static CUresult askable(CUhandle handle, struct stream **stream)
     return was_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-/* The legacy stream has ended when the blocking streams have. */
-static CUresult mark_legacy(struct stream *stream)
+/* What has ended when the stream has. */
+static size_t tasks_of(struct stream *stream, struct task ***tasks)
 {
-    return stream == &null_stream ? stream_order(stream, (struct work){.kind = WORK_NOTHING}, NULL, 0) : CUDA_SUCCESS;
+    size_t count = 0;
+    if (stream->last != NULL) append((void **)tasks, &count, sizeof **tasks, &stream->last);
+    if (stream == &null_stream) append_blocking(tasks, &count);
+    return count;
 }
 
 static CUresult query(CUhandle handle)
@@ -141,12 +148,15 @@ static CUresult query(CUhandle handle)
     struct stream *stream;
     CUresult code = askable(handle, &stream);
     if (code != CUDA_SUCCESS) return code;
-    mark_legacy(stream);
     tasks_progress(3);
-    if (context_primary()->sticky != CUDA_SUCCESS) return context_primary()->sticky;
-    if (stream->last != NULL && !stream->last->done) return CUDA_ERROR_NOT_READY;
-    task_observe(stream->last);
-    return CUDA_SUCCESS;
+    if (sticky != CUDA_SUCCESS) return sticky;
+    struct task **tasks = NULL;
+    size_t count = tasks_of(stream, &tasks);
+    for (size_t i = 0; i < count; i++)
+        if (!tasks[i]->done) code = CUDA_ERROR_NOT_READY;
+    for (size_t i = 0; code == CUDA_SUCCESS && i < count; i++) task_observe(tasks[i]);
+    free(tasks);
+    return code;
 }
 
 static CUresult synchronize(CUhandle handle)
@@ -154,8 +164,15 @@ static CUresult synchronize(CUhandle handle)
     struct stream *stream;
     CUresult code = askable(handle, &stream);
     if (code != CUDA_SUCCESS) return code;
-    mark_legacy(stream);
-    return stream->last != NULL ? tasks_wait(stream->last) : CUDA_SUCCESS;
+    struct task **tasks = NULL;
+    size_t count = tasks_of(stream, &tasks);
+    for (size_t i = 0; i < count; i++) task_hold(tasks[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (code == CUDA_SUCCESS) code = tasks_wait(tasks[i]);
+        task_drop(&tasks[i]);
+    }
+    free(tasks);
+    return code;
 }
 
 CUresult cuStreamQuery(CUhandle stream) { API(NEEDS_CONTEXT, query(stream)); }
@@ -245,7 +262,7 @@ static CUresult event_query(CUhandle handle)
     CUresult code = event_askable(handle, &event);
     if (code != CUDA_SUCCESS) return code;
     tasks_progress(3);
-    if (context_primary()->sticky != CUDA_SUCCESS) return context_primary()->sticky;
+    if (sticky != CUDA_SUCCESS) return sticky;
     if (event->last != NULL && !event->last->done) return CUDA_ERROR_NOT_READY;
     task_observe(event->last);
     return CUDA_SUCCESS;

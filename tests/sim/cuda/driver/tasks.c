@@ -197,6 +197,27 @@ static void start_host_function(struct task *task)
     for (int i = 0; i < 20 && host_task == task; i++) call_pause();
 }
 
+/* What reads memory that nothing has written gets poison; a real device would give it whatever was there. */
+static void check_defined(const struct task *task)
+{
+    struct span spans[SPANS_MAX];
+    size_t count = work_spans(&task->work, spans, SPANS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = spans[i].writes ? 0 : memory_undefined(spans[i]);
+        if (bytes > 0)
+            violation("%s (work %llu) reads %llu bytes at 0x%llx that nothing has written", work_name(&task->work),
+                      (unsigned long long)task->number, (unsigned long long)bytes, (unsigned long long)spans[i].address);
+    }
+}
+
+static void note_written(const struct task *task)
+{
+    struct span spans[SPANS_MAX];
+    size_t count = work_spans(&task->work, spans, SPANS_MAX);
+    for (size_t i = 0; i < count; i++)
+        if (spans[i].writes) memory_wrote(spans[i]);
+}
+
 static bool may_run(const struct task *task)
 {
     if (task->done || task->running || task->waiting_for > 0) return false;
@@ -221,6 +242,7 @@ bool task_run_one(void)
     struct task *task = choose();
     bool finished = false;
     if (task == NULL) return false;
+    if (task->progress == 0) check_defined(task);
     CUresult fault = task->progress == 0 && task->work.kind != WORK_NOTHING ? work_fault() : CUDA_SUCCESS;
     if (fault != CUDA_SUCCESS) {
         context_fail(fault);
@@ -231,6 +253,7 @@ bool task_run_one(void)
                   (unsigned long long)task->number);
         context_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
     } else if (finished) {
+        note_written(task);
         finish(task);
         if (task->work.kind == WORK_WRITE_VALUE) observe_before(task); /* the host may see it in memory */
     }
@@ -251,14 +274,13 @@ static bool anything_left(void)
 
 CUresult tasks_wait(struct task *task)
 {
-    struct context *context = context_primary();
     if (task != NULL) task_hold(task);
-    while (context->sticky == CUDA_SUCCESS && (task != NULL ? !task->done : anything_left()))
+    while (sticky == CUDA_SUCCESS && (task != NULL ? !task->done : anything_left()))
         if (!task_run_one()) call_pause();
     if (task != NULL && task->done) task_observe(task);
-    while (task == NULL && context->sticky == CUDA_SUCCESS && first != NULL) task_observe(last);
+    while (task == NULL && sticky == CUDA_SUCCESS && first != NULL) task_observe(last);
     task_drop(&task);
-    return context->sticky;
+    return sticky;
 }
 
 bool tasks_touch(struct span span, struct task **found)

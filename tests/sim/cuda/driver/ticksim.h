@@ -1,6 +1,7 @@
 /* The control surface of the simulated driver: what a test may ask and order beside the CUDA driver API.
 
-   Unless it says otherwise a function here may be called at any time, from any thread, before cuInit too. */
+   A function here may be called at any time, from any thread, before cuInit too. The environment sets how it starts:
+   TICKPATH_SIM_SEED, TICKPATH_SIM_STRICT, TICKPATH_SIM_LEAKS, TICKPATH_SIM_FENCE, TICKPATH_SIM_INJECT (NAME:NTH:CODE,...). */
 #ifndef TICKSIM_H
 #define TICKSIM_H
 
@@ -16,14 +17,15 @@ struct ticksim_stats {
     uint64_t work_done, calls, violations;
 };
 
-/* Forgets everything, leaks included, and starts anew with this seed. No other thread may be in a call. */
+/* Forgets everything, leaks included, and starts anew with this seed; strict, fence, background and check_leaks stay as
+   they are. No other thread may be in a call. */
 void ticksim_reset(uint64_t seed);
 uint64_t ticksim_seed(void);
 void ticksim_stats(struct ticksim_stats *stats);
 /* How often a function was called since the last reset: "cuMemAlloc", "*" for all. */
 uint64_t ticksim_calls(const char *name);
 
-/* Whether a violation ends the process (1, how it starts) or is only kept (0). */
+/* Whether a violation ends the process (1, how it starts) or is only kept (0). Starts 1. */
 void ticksim_strict(int strict);
 /* Whether host memory that unfinished work uses is closed to the host (1), page by page. Starts 0. */
 void ticksim_fence(int fence);
@@ -31,7 +33,8 @@ void ticksim_fence(int fence);
 void ticksim_background(int run);
 /* How much device memory there is: what lives beyond it is CUDA_ERROR_OUT_OF_MEMORY. */
 void ticksim_device_bytes(uint64_t bytes);
-/* Whether the last release, or a reset, of the primary context is a violation while things live in it. */
+/* Whether it is a violation that things live, or work is not waited for, when the primary context goes: at its last
+   release, at its reset, at the process's end. Starts 0. */
 void ticksim_check_leaks(int check);
 
 /* The first violation since the last reset, "" where there was none. Valid until the next reset. */
