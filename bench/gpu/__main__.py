@@ -19,11 +19,10 @@ from tests.cuda_checks import BoundSlot, bind, random_inputs
 from tests.gpu.engines import CANDIDATES, Candidate
 
 from tickpath.engines import EngineFailedError
-from tickpath.graphs import Slot
-from tickpath.graphs.cuda import CudaEngine, CudaOptions, Device
-from tickpath.graphs.cuda.buffers import Placement
-from tickpath.graphs.cuda.graph import Wait
+from tickpath.graphs import DeviceOptions, Slot
+from tickpath.graphs.cuda import CudaEngine, Device
 from tickpath.graphs.cuda.resources import make_memory, make_stream
+from tickpath.graphs.device import Placement, Wait
 
 FOLDER: Final = Path(__file__).parent
 WARM: Final = 500
@@ -103,7 +102,7 @@ def measure(candidate: Candidate) -> list[str]:
         ]
         lines.append(row_of("engine alone: enqueue, synchronise", engine_alone_ns(candidate, rows)))
         for placement, wait in OPTIONS:
-            engine = CudaEngine(candidate.make(), CudaOptions(wait, placement, strict=True))
+            engine = CudaEngine(candidate.make(), DeviceOptions(wait, placement, strict=True))
             for step, times in request_ns(engine, rows).items():
                 lines.append(row_of(f"{placement}, {wait}: {step}", times))
             engine.close()

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load
-from tickpath.graphs import BucketError, resolve_buckets
+from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
@@ -39,7 +40,23 @@ def load_model(
     device_lost: DeviceLost,
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError, DeviceLostError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus)
+    engine = _load(config, thread_cpus)
+    with ExitStack() as unless_served:
+        unless_served.callback(engine.close)
+        model = _serve(engine, config, handle, loop, thread_cpus, frame_bytes_max, device_lost)
+        unless_served.pop_all()
+    return model
+
+
+def _serve(
+    engine: Engine,
+    config: ModelConfig,
+    handle: int,
+    loop: asyncio.AbstractEventLoop,
+    thread_cpus: Set[int] | None,
+    frame_bytes_max: int,
+    device_lost: DeviceLost,
+) -> ServedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -66,6 +83,14 @@ def load_model(
         compute_ns=compute_ns,
         locked=all(slot.locked for slot in lane.slots),
     )
+
+
+def _load(config: ModelConfig, thread_cpus: Set[int] | None) -> Engine:
+    options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
+    try:
+        return on_device(load(Path(config.path), config.shapes, config.threads, thread_cpus), options)
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
 
 
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:

@@ -129,9 +129,7 @@ def test_a_context_cannot_be_waited_for(capturing: CapturingBench) -> None:
 
 
 @pytest.mark.parametrize("ask", [driver.cuEventQuery, driver.cuEventSynchronize])
-def test_a_captured_event_cannot_be_asked(
-    capturing: CapturingBench, ask: Callable[[int], tuple[object, ...]]
-) -> None:
+def test_a_captured_event_cannot_be_asked(capturing: CapturingBench, ask: Callable[[int], tuple[object, ...]]) -> None:
     event = capturing.event()
     capturing.begin(RELAXED)
     check(driver.cuEventRecord(event, capturing.captured))

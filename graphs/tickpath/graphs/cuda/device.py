@@ -16,7 +16,7 @@ from typing import Any, Final
 from cuda.bindings import driver
 
 from tickpath.engines import EngineFailedError
-from tickpath.graphs.cuda.errors import CudaLostError, error_of
+from tickpath.graphs.cuda.errors import CudaError, CudaLostError, error_of
 
 SUCCESS: Final = driver.CUresult.CUDA_SUCCESS
 NOT_READY: Final = driver.CUresult.CUDA_ERROR_NOT_READY
@@ -75,10 +75,9 @@ class Device:
             self._lost = error
         return error
 
-    def give_up(self, why: str) -> CudaLostError:
-        """Latch a loss that the driver has not told: what runs on the device can't be known any more."""
-        if self._lost is None:
-            self._lost = CudaLostError("UNSETTLED", 0, why)
+    def give_up(self, error: CudaError) -> CudaLostError:
+        """Latch a failure that is not sticky, but after which nobody knows what still runs on the device."""
+        self._lost = CudaLostError(error.name, error.code, error.call)
         return self._lost
 
     def release(self, function: Callable[..., Any], *arguments: object) -> None:

@@ -13,7 +13,7 @@ capture that could not be ended can't spoil the one that serves.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,31 +22,22 @@ from cuda.bindings import driver
 
 from tickpath.engines import Array, DeviceEngine, DeviceLostError, EngineFailedError, EngineSpec, ExecutionContext
 from tickpath.engines.buffers import check_buffers
-from tickpath.graphs.cuda.buffers import Buffers, Placement
+from tickpath.graphs.cuda.buffers import Buffers
 from tickpath.graphs.cuda.device import Device
-from tickpath.graphs.cuda.graph import CudaGraph, Wait
+from tickpath.graphs.cuda.graph import CudaGraph
 from tickpath.graphs.cuda.resources import capture, make_event, make_executable, make_stream
+from tickpath.graphs.device import DeviceOptions
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CudaOptions:
-    """`wait`: spin until the answer is there, or sleep and be woken. `placement`: tensors are copied to the device and
-    back within the graph, or the device works on pinned host memory. `strict`: no graph, no service."""
-
-    wait: Wait = "spin"
-    placement: Placement = "copied"
-    strict: bool = False
 
 
 class CudaEngine:
     """A DeviceEngine with the memory, the stream and the graphs it needs, as an Engine. It owns the engine: `close`
     closes it, and so does a constructor that fails. Raises EngineFailedError, DeviceLostError."""
 
-    def __init__(self, engine: DeviceEngine, options: CudaOptions | None = None) -> None:
+    def __init__(self, engine: DeviceEngine, options: DeviceOptions | None = None) -> None:
         self._engine = engine
-        self._options = options or CudaOptions()
+        self._options = options or DeviceOptions()
         self._closed = False
         self.graphs = 0
         """How many slots have been captured."""
@@ -55,7 +46,7 @@ class CudaEngine:
         with ExitStack() as stack:
             self.device = _device_for(engine)
             stack.callback(self.device.close)
-            stack.callback(engine.close)
+            stack.callback(self._let_go, engine.close)
             self.stream = make_stream(self.device, stack)
             self._owned = stack.pop_all()
 
@@ -77,7 +68,7 @@ class CudaEngine:
         with ExitStack() as stack:
             buffers = Buffers(self.device, stack, inputs, outputs, self._options.placement)
             context = self._engine.context(rows)
-            stack.callback(context.close)
+            stack.callback(self._let_go, context.close)
             context.bind(buffers.addresses)
             with _holding(inputs, self._engine.sample(rows)):
                 graph = self._graph(_Run(self._engine.spec.runtime, buffers, context), rows, outputs, stack)
@@ -97,6 +88,14 @@ class CudaEngine:
             self._owned.callback(self.device.use_here)  # the first to unwind: this may be another thread
         self._closed = True
         self._owned.close()
+
+    def _let_go(self, close: Callable[[], None]) -> None:
+        """Close what is the runtime's. On a lost device nothing that it complains of is news."""
+        try:
+            close()
+        except Exception:
+            if not self.device.lost:
+                raise
 
     def _graph(self, run: "_Run", rows: int, outputs: Sequence[Array], stack: ExitStack) -> CudaGraph:
         """A graph for a slot whose inputs hold a sample."""
