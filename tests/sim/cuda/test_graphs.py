@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 from tests.sim.cuda.conftest import RunSimulated
+from tests.sim.cuda.layer_bugs import BUGS
 
 # How many seeds of each case: the more there is to vary, the more.
 CASES: Final = {
@@ -32,3 +33,11 @@ CASES: Final = {
 def test_whatever_the_driver_does(run_simulated: RunSimulated, case: str, seeds: int) -> None:
     done = run_simulated("tests.sim.cuda.graph_cases", case, "0", str(seeds))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(run_simulated: RunSimulated, bug: str) -> None:
+    _, case, seeds = BUGS[bug]
+    done = run_simulated("tests.sim.cuda.graph_cases", case, "0", str(seeds), bug)
+    assert done.returncode != 0
+    assert "seed" in done.stderr, "the case fails, and not what runs it"
