@@ -1,6 +1,6 @@
 """Builds the simulated CUDA driver with the C compiler: a libcuda.so.1 for LD_LIBRARY_PATH.
 
-    python -m tests.sim.cuda.build      prints the folder that holds it
+python -m tests.sim.cuda.build      prints the folder that holds it
 """
 
 import hashlib

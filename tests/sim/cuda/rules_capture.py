@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 import pytest
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import NON_BLOCKING, THREAD_LOCAL, Bench, DriverError, address_of, check, code_of
 from tests.sim.cuda.simulator import Simulator
 
@@ -15,19 +14,6 @@ GLOBAL: Final = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 RELAXED: Final = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 STATUS: Final = driver.CUstreamCaptureStatus
 UNSUPPORTED: Final = "STREAM_CAPTURE_UNSUPPORTED"
-
-Call = Callable[[Bench], tuple[object, ...]]
-
-UNSAFE: Final[dict[str, Call]] = {
-    "cuMemAlloc": lambda _: driver.cuMemAlloc(64),
-    "cuMemFree": lambda bench: driver.cuMemFree(0),
-    "cuMemHostAlloc": lambda _: driver.cuMemHostAlloc(64, 0),
-    "cuStreamSynchronize": lambda bench: driver.cuStreamSynchronize(bench.other),
-    "cuStreamQuery": lambda bench: driver.cuStreamQuery(bench.other),
-    "cuEventQuery": lambda bench: driver.cuEventQuery(bench.old_event),
-    "cuEventSynchronize": lambda bench: driver.cuEventSynchronize(bench.old_event),
-    "cuMemcpyHtoD": lambda bench: driver.cuMemcpyHtoD(bench.target, address_of(bench.source), 4),
-}
 
 
 class CapturingBench(Bench):
@@ -51,6 +37,20 @@ class CapturingBench(Bench):
     def end(self) -> str:
         """End the capture: the code."""
         return code_of(driver.cuStreamEndCapture(self.captured))
+
+
+Call = Callable[[CapturingBench], tuple[object, ...]]
+
+UNSAFE: Final[dict[str, Call]] = {
+    "cuMemAlloc": lambda _: driver.cuMemAlloc(64),
+    "cuMemFree": lambda _: driver.cuMemFree(0),
+    "cuMemHostAlloc": lambda _: driver.cuMemHostAlloc(64, 0),
+    "cuStreamSynchronize": lambda bench: driver.cuStreamSynchronize(bench.other),
+    "cuStreamQuery": lambda bench: driver.cuStreamQuery(bench.other),
+    "cuEventQuery": lambda bench: driver.cuEventQuery(bench.old_event),
+    "cuEventSynchronize": lambda bench: driver.cuEventSynchronize(bench.old_event),
+    "cuMemcpyHtoD": lambda bench: driver.cuMemcpyHtoD(bench.target, address_of(bench.source), 4),
+}
 
 
 @pytest.fixture
@@ -129,9 +129,7 @@ def test_a_context_cannot_be_waited_for(capturing: CapturingBench) -> None:
 
 
 @pytest.mark.parametrize("ask", [driver.cuEventQuery, driver.cuEventSynchronize])
-def test_a_captured_event_cannot_be_asked(
-    capturing: CapturingBench, ask: Callable[[int], tuple[object, ...]]
-) -> None:
+def test_a_captured_event_cannot_be_asked(capturing: CapturingBench, ask: Callable[[int], tuple[object, ...]]) -> None:
     event = capturing.event()
     capturing.begin(RELAXED)
     check(driver.cuEventRecord(event, capturing.captured))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-
 from tests.sim.cuda.conftest import RunSimulated
 
 RULES: Final = sorted(Path(__file__).parent.glob("rules_*.py"))
