@@ -235,6 +235,46 @@ def test_nothing_runs_while_it_is_captured(capturing: CapturingBench, sim: Simul
     assert sim.stats()["work_done"] == 0
 
 
+def test_a_capture_can_be_asked_about(capturing: CapturingBench) -> None:
+    assert driver.cuStreamGetCaptureInfo(capturing.captured)[1] == STATUS.CU_STREAM_CAPTURE_STATUS_NONE
+    capturing.begin()
+    code, status, number, graph, *_ = driver.cuStreamGetCaptureInfo(capturing.captured)
+    assert (code, status) == (driver.CUresult.CUDA_SUCCESS, STATUS.CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    assert int(number) > 0
+    assert int(graph) == capturing.graph(capturing.captured)
+
+
+def test_an_external_event_is_a_node(capturing: CapturingBench, sim: Simulator) -> None:
+    """It is recorded by each replay, and tells of that."""
+    external = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL.value
+    event = capturing.event()
+    assert code_of(driver.cuEventRecordWithFlags(event, capturing.captured, external)) == "INVALID_VALUE"
+    capturing.begin()
+    check(driver.cuEventRecordWithFlags(event, capturing.captured, external))
+    graph = capturing.exec(capturing.graph(capturing.captured))
+    assert code_of(driver.cuEventQuery(event)) == "CUDA_SUCCESS"
+    check(driver.cuGraphLaunch(graph, capturing.captured))
+    check(driver.cuEventSynchronize(event))
+    assert sim.stats()["work_unobserved"] <= 1  # the end of the launch
+    capturing.give_back(event)
+    assert code_of(driver.cuGraphLaunch(graph, capturing.captured)) == "INVALID_HANDLE"
+    assert "whose event is destroyed" in sim.violation()
+
+
+def test_a_graph_within_a_capture(capturing: CapturingBench, sim: Simulator) -> None:
+    out = capturing.pinned(4)
+    capturing.begin()
+    inner = capturing.exec(capturing.graph(capturing.captured))
+    check(driver.cuStreamBeginCapture(capturing.other, THREAD_LOCAL))
+    check(driver.cuGraphLaunch(inner, capturing.other))
+    check(driver.cuMemcpyDtoHAsync(address_of(out), capturing.target, out.nbytes, capturing.other))
+    outer = capturing.exec(capturing.graph(capturing.other))
+    check(driver.cuGraphLaunch(outer, capturing.other))
+    check(driver.cuStreamSynchronize(capturing.other))
+    assert np.array_equal(out, [1, 1, 1, 1])
+    assert sim.violation() == ""
+
+
 def test_a_captured_stream_is_not_destroyed(capturing: CapturingBench) -> None:
     capturing.begin()
     assert code_of(driver.cuStreamDestroy(capturing.captured)) == UNSUPPORTED

@@ -171,8 +171,8 @@ static CUresult wait_event(CUhandle handle, CUhandle event_handle, unsigned flag
     CUresult code = stream_find(handle, &stream);
     bool handled = false;
     if (code != CUDA_SUCCESS || event == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    if (flags & ~(unsigned)EVENT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-    if (flags == EVENT_EXTERNAL && stream->capture != NULL)
+    if (flags != 0 && (flags != EVENT_EXTERNAL || stream->capture == NULL)) return CUDA_ERROR_INVALID_VALUE;
+    if (flags == EVENT_EXTERNAL)
         return capture_add(stream, (struct work){.kind = WORK_WAIT_EVENT, .event = event_handle});
     code = capture_wait(stream, event, &handled);
     if (code != CUDA_SUCCESS || handled) return code;
@@ -212,11 +212,10 @@ static CUresult record(CUhandle event_handle, CUhandle handle, unsigned flags) {
     struct event *event = object_get(event_handle, KIND_EVENT);
     CUresult code = stream_find(handle, &stream);
     if (code != CUDA_SUCCESS || event == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    if (flags & ~(unsigned)EVENT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0 && (flags != EVENT_EXTERNAL || stream->capture == NULL)) return CUDA_ERROR_INVALID_VALUE;
     struct work work = {.kind = WORK_RECORD, .event = event_handle};
     if (stream->capture != NULL)
         return flags == EVENT_EXTERNAL ? capture_add(stream, work) : capture_record(stream, event);
-    if (flags == EVENT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE; /* means something in a capture only */
     if (stream == &null_stream && (code = capture_forbids_legacy()) != CUDA_SUCCESS) return code;
     stream_order(stream, work, NULL, 0);
     event_set(event, stream->last);

@@ -31,6 +31,12 @@ static struct payload *payload_of(const void *data, size_t bytes, const struct t
     return payload;
 }
 
+/* Whether the call returns only when the copy has ended. */
+static bool returns_late(enum place to, enum place from, bool wait) {
+    if (to == PLACE_PAGEABLE || (to != PLACE_DEVICE && from != PLACE_DEVICE)) return true;
+    return wait && (to != PLACE_DEVICE || from == PLACE_PINNED || from == PLACE_REGISTERED);
+}
+
 static CUresult copy(uint64_t target, uint64_t source, size_t bytes, CUhandle handle, enum direction direction,
                      bool wait) {
     struct stream *stream;
@@ -46,9 +52,7 @@ static CUresult copy(uint64_t target, uint64_t source, size_t bytes, CUhandle ha
                   (unsigned long long)(to == PLACE_PAGEABLE ? target : source));
     if (!captured && from == PLACE_PAGEABLE) work.payload = payload_of(memory_view(source), bytes, NULL, 0);
     code = stream_submit(handle, work);
-    bool returns_late =
-        (wait && !(to == PLACE_DEVICE && (from == PLACE_DEVICE || from == PLACE_PAGEABLE))) || to == PLACE_PAGEABLE;
-    return code == CUDA_SUCCESS && !captured && returns_late ? tasks_wait(stream->last) : code;
+    return code == CUDA_SUCCESS && !captured && returns_late(to, from, wait) ? tasks_wait(stream->last) : code;
 }
 
 static CUresult fill(CUdeviceptr target, uint64_t value, unsigned value_bytes, size_t count, CUhandle stream,
