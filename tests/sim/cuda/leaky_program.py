@@ -1,7 +1,6 @@
 """A program on the simulated driver that ends without giving back what it holds: a stream and device memory."""
 
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import Bench, check
 
 bench = Bench()
