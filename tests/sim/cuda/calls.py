@@ -89,7 +89,7 @@ class Bench:
     def pinned(self, count: int) -> Floats:
         """Pinned host memory for that many float32. Not to be used once it is given back."""
         address = self._keep(driver.cuMemHostAlloc(count * FLOAT_BYTES, 0), driver.cuMemFreeHost)
-        return np.frombuffer((ctypes.c_char * (count * FLOAT_BYTES)).from_address(address), np.float32)
+        return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
     def graph(self, stream: int) -> int:
         """End the stream's capture: its graph."""

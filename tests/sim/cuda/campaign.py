@@ -1,9 +1,10 @@
 """Runs a planted bug's program under many seeds in one process, on the simulated driver.
 
-    LD_LIBRARY_PATH=$(python -m tests.sim.cuda.build) python -m tests.sim.cuda.campaign NAME guarded|bare|fenced FIRST COUNT
+    LD_LIBRARY_PATH=$(python -m tests.sim.cuda.build) python -m tests.sim.cuda.campaign NAME VARIANT FIRST_SEED SEEDS
 
-Prints a JSON object: for each seed that showed something, what. A seed's run is the same every time. `fenced` stands for
-`bare` with pinned memory closed to the host while work uses it, and every violation then ends the process.
+Prints a JSON object: for each seed that showed something, what. A seed's run is the same every time. The variants are
+`guarded`, `bare`, and `fenced`: bare with pinned memory closed to the host while work uses it, and with every violation
+ending the process.
 """
 
 import json

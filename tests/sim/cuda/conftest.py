@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.sim.cuda.build import ROOT, build
 
 if TYPE_CHECKING:

@@ -98,6 +98,7 @@ def what_is_not_sticky_passes(simulator: Simulator, seed: int) -> None:
         for name in ("cuGraphLaunch", "cuEventRecord", wait):
             simulator.inject(name, 1, INVALID_VALUE)
             error = raised(CudaError, lambda: slot(random_inputs(engine.spec, 3, random)))
+            assert simulator.stats()["work_unobserved"] == 0, "the buffers are the slot's again"
             assert (error.name, error.code, error.call) == ("CUDA_ERROR_INVALID_VALUE", INVALID_VALUE, name)
             arrays = random_inputs(engine.spec, 3, random)
             assert slot(arrays) == expected(arrays)

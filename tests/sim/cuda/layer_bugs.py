@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from cuda.bindings import driver
 
+from tickpath.engines import EngineFailedError
 from tickpath.graphs.cuda import engine, resources
 from tickpath.graphs.cuda.buffers import Buffers
 from tickpath.graphs.cuda.device import Device
@@ -17,14 +18,18 @@ Plant = Callable[[], Any]
 """Makes what breaks the layer while it is entered."""
 
 
+def nothing(*_what: object) -> None:
+    """What should be done is left out."""
+
+
 def nobody_waits(graph: CudaGraph) -> None:
     """The answer is read while the device still writes it."""
     graph._in_flight = False
 
 
-def nobody_holds(graph: CudaGraph, *made_of: Any, held: object, **options: Any) -> None:
+def nobody_holds(graph: CudaGraph, *made_of: Any, **options: Any) -> None:
     """The buffers go, and the device keeps their addresses."""
-    original(graph, *made_of, held=None, **options)
+    original(graph, *made_of, **(options | {"held": None}))
 
 
 def addresses_of_another(buffers: Buffers) -> list[int]:
@@ -45,7 +50,7 @@ def refusal_swallowed(run: Any, stream: int) -> None:
 
 def no_latch(_device: Device, result: Any, function: Callable[..., Any]) -> Exception:
     """Each failure is the first."""
-    return engine.EngineFailedError(f"{function.__name__}: {result}")
+    return EngineFailedError(f"{function.__name__}: {result}")
 
 
 def memory_kept(device: Device, _stack: ExitStack, byte_count: int) -> int:
@@ -60,18 +65,22 @@ BUGS: Final[dict[str, tuple[Plant, str, int]]] = {
     "nobody waits": (lambda: patch.object(CudaGraph, "wait", nobody_waits), "answers", 20),
     "nobody holds the buffers": (lambda: patch.object(CudaGraph, "__init__", nobody_holds), "answers", 20),
     "addresses of another": (lambda: patch.object(Buffers, "addresses", property(addresses_of_another)), "answers", 1),
-    "inputs are not captured": (lambda: patch.object(Buffers, "copy_in", lambda *_: None), "answers", 1),
+    "inputs are not captured": (lambda: patch.object(Buffers, "copy_in", nothing), "answers", 1),
     "no plain run": (lambda: patch.object(CudaEngine, "_plain_answer", no_plain_run), "answers", 1),
-    "a refusal is swallowed": (lambda: patch.object(engine._Run, "_enqueue", refusal_swallowed), "eager_answers", 4),
+    "a refusal is swallowed": (
+        lambda: patch.object(engine._Run, "_enqueue", refusal_swallowed),
+        "enqueue_refused_while_serving",
+        1,
+    ),
     "a capture is not ended": (
-        lambda: patch.object(resources, "_abandon_capture", lambda *_: None),
+        lambda: patch.object(resources, "_abandon_capture", nothing),
         "strict_refuses",
         4,
     ),
     "no latch": (lambda: patch.object(Device, "failed", no_latch), "a_lost_device_stays_lost", 1),
     "memory that nobody owns": (lambda: patch("tickpath.graphs.cuda.buffers.make_memory", memory_kept), "reloads", 1),
     "no context on the other thread": (
-        lambda: patch.object(Device, "use_here", lambda _: None),
+        lambda: patch.object(Device, "use_here", nothing),
         "a_lane_changes_threads",
         1,
     ),

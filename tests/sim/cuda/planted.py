@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import THREAD_LOCAL, Bench, Floats, address_of, check, check_value
 from tests.sim.cuda.simulator import Simulator
 from tests.sim.cuda.standin import StandInContext, StandInEngine

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 import pytest
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import NON_BLOCKING, THREAD_LOCAL, Bench, DriverError, address_of, check, code_of
 from tests.sim.cuda.simulator import Simulator
 
@@ -15,19 +14,6 @@ GLOBAL: Final = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 RELAXED: Final = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 STATUS: Final = driver.CUstreamCaptureStatus
 UNSUPPORTED: Final = "STREAM_CAPTURE_UNSUPPORTED"
-
-Call = Callable[[Bench], tuple[object, ...]]
-
-UNSAFE: Final[dict[str, Call]] = {
-    "cuMemAlloc": lambda _: driver.cuMemAlloc(64),
-    "cuMemFree": lambda bench: driver.cuMemFree(0),
-    "cuMemHostAlloc": lambda _: driver.cuMemHostAlloc(64, 0),
-    "cuStreamSynchronize": lambda bench: driver.cuStreamSynchronize(bench.other),
-    "cuStreamQuery": lambda bench: driver.cuStreamQuery(bench.other),
-    "cuEventQuery": lambda bench: driver.cuEventQuery(bench.old_event),
-    "cuEventSynchronize": lambda bench: driver.cuEventSynchronize(bench.old_event),
-    "cuMemcpyHtoD": lambda bench: driver.cuMemcpyHtoD(bench.target, address_of(bench.source), 4),
-}
 
 
 class CapturingBench(Bench):
@@ -51,6 +37,20 @@ class CapturingBench(Bench):
     def end(self) -> str:
         """End the capture: the code."""
         return code_of(driver.cuStreamEndCapture(self.captured))
+
+
+Call = Callable[[CapturingBench], tuple[object, ...]]
+
+UNSAFE: Final[dict[str, Call]] = {
+    "cuMemAlloc": lambda _: driver.cuMemAlloc(64),
+    "cuMemFree": lambda _: driver.cuMemFree(0),
+    "cuMemHostAlloc": lambda _: driver.cuMemHostAlloc(64, 0),
+    "cuStreamSynchronize": lambda bench: driver.cuStreamSynchronize(bench.other),
+    "cuStreamQuery": lambda bench: driver.cuStreamQuery(bench.other),
+    "cuEventQuery": lambda bench: driver.cuEventQuery(bench.old_event),
+    "cuEventSynchronize": lambda bench: driver.cuEventSynchronize(bench.old_event),
+    "cuMemcpyHtoD": lambda bench: driver.cuMemcpyHtoD(bench.target, address_of(bench.source), 4),
+}
 
 
 @pytest.fixture
@@ -233,6 +233,46 @@ def test_nothing_runs_while_it_is_captured(capturing: CapturingBench, sim: Simul
     assert capturing.end() == "CUDA_SUCCESS"
     check(driver.cuCtxSynchronize())
     assert sim.stats()["work_done"] == 0
+
+
+def test_a_capture_can_be_asked_about(capturing: CapturingBench) -> None:
+    assert driver.cuStreamGetCaptureInfo(capturing.captured)[1] == STATUS.CU_STREAM_CAPTURE_STATUS_NONE
+    capturing.begin()
+    code, status, number, graph, *_ = driver.cuStreamGetCaptureInfo(capturing.captured)
+    assert (code, status) == (driver.CUresult.CUDA_SUCCESS, STATUS.CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    assert int(number) > 0
+    assert int(graph) == capturing.graph(capturing.captured)
+
+
+def test_an_external_event_is_a_node(capturing: CapturingBench, sim: Simulator) -> None:
+    """It is recorded by each replay, and tells of that."""
+    external = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL.value
+    event = capturing.event()
+    assert code_of(driver.cuEventRecordWithFlags(event, capturing.captured, external)) == "INVALID_VALUE"
+    capturing.begin()
+    check(driver.cuEventRecordWithFlags(event, capturing.captured, external))
+    graph = capturing.exec(capturing.graph(capturing.captured))
+    assert code_of(driver.cuEventQuery(event)) == "CUDA_SUCCESS"
+    check(driver.cuGraphLaunch(graph, capturing.captured))
+    check(driver.cuEventSynchronize(event))
+    assert sim.stats()["work_unobserved"] <= 1  # the end of the launch
+    capturing.give_back(event)
+    assert code_of(driver.cuGraphLaunch(graph, capturing.captured)) == "INVALID_HANDLE"
+    assert "whose event is destroyed" in sim.violation()
+
+
+def test_a_graph_within_a_capture(capturing: CapturingBench, sim: Simulator) -> None:
+    out = capturing.pinned(4)
+    capturing.begin()
+    inner = capturing.exec(capturing.graph(capturing.captured))
+    check(driver.cuStreamBeginCapture(capturing.other, THREAD_LOCAL))
+    check(driver.cuGraphLaunch(inner, capturing.other))
+    check(driver.cuMemcpyDtoHAsync(address_of(out), capturing.target, out.nbytes, capturing.other))
+    outer = capturing.exec(capturing.graph(capturing.other))
+    check(driver.cuGraphLaunch(outer, capturing.other))
+    check(driver.cuStreamSynchronize(capturing.other))
+    assert np.array_equal(out, [1, 1, 1, 1])
+    assert sim.violation() == ""
 
 
 def test_a_captured_stream_is_not_destroyed(capturing: CapturingBench) -> None:

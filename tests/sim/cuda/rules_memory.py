@@ -5,7 +5,6 @@ import ctypes
 import numpy as np
 import pytest
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import Bench, DriverError, address_of, check, check_value, code_of
 from tests.sim.cuda.simulator import AffineShape, Region, Simulator
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import THREAD_LOCAL, Bench, DriverError, address_of, check, code_of
 from tests.sim.cuda.simulator import Simulator
 

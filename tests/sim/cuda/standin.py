@@ -6,7 +6,6 @@ execution context: as with TensorRT, a context can be in one place at a time onl
 
 import numpy as np
 from cuda.bindings import driver
-
 from tests.sim.cuda.calls import FLOAT_BYTES, Floats, check, check_value
 from tests.sim.cuda.simulator import AffineShape, Region, Simulator
 
@@ -32,7 +31,7 @@ class StandInEngine:
     def expected(self, x: Floats) -> Floats:
         """What `y` must be for this `x`: exactly, while `x` holds small whole numbers."""
         w1, b1, w2, b2 = self.weights
-        return (x @ w1 + b1) @ w2 + b2
+        return np.asarray((x @ w1 + b1) @ w2 + b2, np.float32)
 
     def close(self) -> None:
         """Give the weights back. Nothing may use them any more."""

@@ -4,14 +4,13 @@ import json
 from typing import Final
 
 import pytest
-
 from tests.sim.cuda.conftest import RunSimulated
 
 SEEDS: Final = 1000  # of each program with its guard: some 15,000 in all, a millisecond each
 BARE_SEEDS: Final = 200
 
-# For each planted bug, the least share of seeds that must show it, and what they say. Most show under every seed: what is
-# checked is the order that the rules promise, not the one that came about. What only the host sees depends on the order.
+# For each planted bug, the least share of seeds that must show it, and what they say. Most show under every seed, since
+# what is checked is the order that the rules promise; what only the host sees depends on the order that came about.
 BUGS: Final = {
     "missing_synchronise": (0.9, "WrongAnswerError"),
     "stale_pointer_after_rebind": (1, "not allocated|ILLEGAL_ADDRESS"),
