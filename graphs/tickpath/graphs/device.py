@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tickpath.engines import DeviceEngine, Engine
+from tickpath.engines import DeviceEngine, Engine, EngineFailedError
 
 Wait = Literal["spin", "block"]
 Placement = Literal["copied", "mapped"]
@@ -24,6 +24,9 @@ def on_device(engine: Engine | DeviceEngine, options: DeviceOptions) -> Engine:
     EngineFailedError, DeviceLostError."""
     if not isinstance(engine, DeviceEngine):
         return engine
-    from tickpath.graphs.cuda import CudaEngine  # the driver is opened only for a model that needs it
-
+    try:
+        from tickpath.graphs.cuda import CudaEngine  # the driver is opened only for a model that needs it
+    except ModuleNotFoundError:
+        engine.close()
+        raise EngineFailedError("a model on a CUDA device needs cuda-bindings: pip install 'tickpath[cuda]'") from None
     return CudaEngine(engine, options)

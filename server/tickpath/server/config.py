@@ -53,7 +53,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_max: Positive = 64
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
-    # The rest is for models on a CUDA device (see tickpath.graphs.device). spin: the quickest, for the core that it costs.
+    # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
     device_wait: Literal["spin", "block"] = "spin"
     # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
     device_memory: Literal["copied", "mapped"] = "copied"
