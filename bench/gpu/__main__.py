@@ -54,8 +54,11 @@ def engine_alone_ns(candidate: Candidate, rows: int) -> Times:
         context = engine.context(rows)
         stack.callback(context.close)
         tensors = (*engine.spec.inputs, *engine.spec.outputs)
-        context.bind([make_memory(device, stack, max(tensor.bytes_at(rows), 1)) for tensor in tensors])
+        addresses = [make_memory(device, stack, max(tensor.bytes_at(rows), 1)) for tensor in tensors]
         stream = make_stream(device, stack)
+        for tensor, address in zip(tensors, addresses, strict=True):
+            device.call(driver.cuMemsetD8Async, address, 0, tensor.bytes_at(rows), stream)
+        context.bind(addresses)
 
         def run() -> None:
             assert context.enqueue(int(stream))

@@ -60,9 +60,9 @@ class CudaGraph:
         if not self._in_flight:
             return True
         (result,) = driver.cuEventQuery(self._event)
-        if result == NOT_READY:
+        if result is NOT_READY:
             return False
-        if result != SUCCESS:
+        if result is not SUCCESS:
             self._fail(result, driver.cuEventQuery)
         self._in_flight = False
         return True
@@ -71,7 +71,7 @@ class CudaGraph:
         """Wait for the answer of the last launch. Raises as `launch`."""
         if self._block and self._in_flight:
             (result,) = driver.cuEventSynchronize(self._event)
-            if result != SUCCESS:
+            if result is not SUCCESS:
                 self._fail(result, driver.cuEventSynchronize)
             self._in_flight = False
             return
