@@ -129,8 +129,8 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
 def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...], device_lost: DeviceLost) -> Lane:
     try:
         return Lane(engine, config.version, buckets, config.non_finite == "refuse", device_lost)
-    except EngineFailedError as error:
-        raise ModelRefusedError(f"{config.path}: it can't be prepared: {error}") from None
+    except (EngineFailedError, ModelRefusedError) as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
         raise ModelRefusedError(
             f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"

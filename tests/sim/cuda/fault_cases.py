@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from traceback import walk_tb
 from typing import Final
 
 import numpy as np
@@ -86,6 +87,10 @@ def a_lost_device_stays_lost(simulator: Simulator, seed: int) -> None:
         assert raised(DeviceLostError, slots[1].graph.launch) is first
         assert raised(DeviceLostError, lambda: bind(engine, 1)) is first
         assert simulator.calls("*") == calls
+        depth = len(list(walk_tb(first.__traceback__)))
+        for _ in range(5):
+            raised(DeviceLostError, slots[1].graph.launch)
+        assert len(list(walk_tb(first.__traceback__))) <= depth, "it grows with every request"
         assert engine.device.lost
 
 

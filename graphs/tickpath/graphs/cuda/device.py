@@ -18,7 +18,7 @@ from cuda.bindings import driver
 from tickpath.engines import EngineFailedError
 from tickpath.graphs.cuda.errors import CudaError, CudaLostError, error_of
 
-# The bindings give each code as the one member of its enumeration: `is` costs half of `==` on the way of a request.
+# The bindings give each code as the one member of its enumeration, so `is` will do.
 SUCCESS: Final = driver.CUresult.CUDA_SUCCESS
 NOT_READY: Final = driver.CUresult.CUDA_ERROR_NOT_READY
 
@@ -61,7 +61,7 @@ class Device:
         """What a function of the driver returns beside its result code: nothing, one value, or several. Raises
         CudaError; CudaLostError now and for ever after a sticky failure."""
         if self._lost is not None:
-            raise self._lost
+            raise self._lost.with_traceback(None)  # which would grow with every use
         results = function(*arguments)
         if results[0] is not SUCCESS:
             raise self.failed(results[0], function)

@@ -203,4 +203,7 @@ def _check_answer(
         output.reshape(-1).view(np.uint8)[...] = 0xA5
     graph.replay()
     if [output.tobytes() for output in outputs] != list(expected):
-        raise EngineFailedError("a replay on the same inputs does not answer, bit for bit, as the plain run has")
+        raise EngineFailedError(
+            "a replay does not answer, bit for bit, as the plain run has; nor can it where a model does not answer the "
+            "same inputs the same way twice"
+        )
