@@ -11,6 +11,7 @@ from tests import cuda_checks
 from tests.cuda_checks import bind, random_inputs
 from tests.sim.cuda.model import (
     Model,
+    ModelContext,
     allocate_in_capture,
     raise_in_capture,
     refuse_capture,
@@ -93,6 +94,29 @@ def engine_of_pair(simulator: Simulator) -> Iterator[tuple[CudaEngine, CudaEngin
         one.close()
         other.close()
     assert_clean(simulator)
+
+
+def others_go_on_while_a_slot_is_captured(simulator: Simulator, seed: int) -> None:
+    """Another thread captures, serves and unloads a model in the midst of each capture; neither spoils the other. Only
+    what waits for the whole device, as loading weights may, would: so models are read one at a time."""
+    expected = expected_of(simulator)
+    models = [Model(simulator) for _ in range(2)]
+
+    def live_a_life() -> None:
+        other = CudaEngine(models.pop())
+        arrays = random_inputs(other.spec, 2, np.random.default_rng(seed))
+        assert bind(other, 2)(arrays) == expected(arrays)
+        assert other.eager_graphs == 0
+        other.close()
+
+    def fault(_context: ModelContext, capturing: bool) -> bool:
+        if capturing:
+            on_a_thread(live_a_life)
+        return True
+
+    with engine_of(simulator, OPTIONS[seed % len(OPTIONS)], fault) as engine:
+        cuda_checks.check_buckets_in_turn(engine, expected)
+        assert engine.eager_graphs == 0
 
 
 def reloads(simulator: Simulator, _seed: int) -> None:

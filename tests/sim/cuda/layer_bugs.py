@@ -77,6 +77,11 @@ BUGS: Final[dict[str, tuple[Plant, str, int]]] = {
         "strict_refuses",
         4,
     ),
+    "a capture in global mode": (
+        lambda: patch.object(resources, "_CAPTURE_MODE", driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL),
+        "others_go_on_while_a_slot_is_captured",
+        1,
+    ),
     "no latch": (lambda: patch.object(Device, "failed", no_latch), "a_lost_device_stays_lost", 1),
     "memory that nobody owns": (lambda: patch("tickpath.graphs.cuda.buffers.make_memory", memory_kept), "reloads", 1),
     "no context on the other thread": (

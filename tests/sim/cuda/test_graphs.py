@@ -13,6 +13,7 @@ CASES: Final = {
     "eager_answers": 300,
     "strict_refuses": 10,
     "two_engines": 300,
+    "others_go_on_while_a_slot_is_captured": 40,
     "reloads": 1,
     "every_call_fails_once": 12,  # each way to wait and place, with each of three codes
     "a_lost_device_stays_lost": 300,
