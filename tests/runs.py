@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.loadtest.run import OK, ROW, Ending, Run
+from tickpath.loadtest.run import GAP, OK, ROW, Ending, Run
 
 START_NS = 7_000_000_000
 SERVER_OFFSET_NS = 123_456_789_000
@@ -44,7 +44,9 @@ def make_run(
     _end(rows, codes or {})
     connect_ns = rng.integers(200_000, 400_000, 2)
     schedule = f"constant {rate_hz:,.0f}/s"
-    return Run(target, model, schedule, True, 2, rows, connect_ns, ending, reason)
+    span_ns = int(max(rows["done_ns"].max(), intended_ns[-1])) - START_NS
+    no_gaps = np.zeros(0, GAP)
+    return Run(target, model, schedule, True, 2, rows, connect_ns, ending, reason, span_ns, no_gaps)
 
 
 STAGE_BOUNDS_NS = ((8000, 14000), (300, 900), (500, 3000), (800, 1200), (18000, 26000), (700, 1100), (8000, 16000))

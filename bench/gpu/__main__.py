@@ -19,11 +19,10 @@ from tests.cuda_checks import BoundSlot, bind, random_inputs
 from tests.gpu.engines import CANDIDATES, Candidate
 
 from tickpath.engines import EngineFailedError
-from tickpath.graphs import Slot
-from tickpath.graphs.cuda import CudaEngine, CudaOptions, Device
-from tickpath.graphs.cuda.buffers import Placement
-from tickpath.graphs.cuda.graph import Wait
+from tickpath.graphs import DeviceOptions, Slot
+from tickpath.graphs.cuda import CudaEngine, Device
 from tickpath.graphs.cuda.resources import make_memory, make_stream
+from tickpath.graphs.device import Placement, Wait
 
 FOLDER: Final = Path(__file__).parent
 WARM: Final = 500
@@ -55,8 +54,11 @@ def engine_alone_ns(candidate: Candidate, rows: int) -> Times:
         context = engine.context(rows)
         stack.callback(context.close)
         tensors = (*engine.spec.inputs, *engine.spec.outputs)
-        context.bind([make_memory(device, stack, max(tensor.bytes_at(rows), 1)) for tensor in tensors])
+        addresses = [make_memory(device, stack, max(tensor.bytes_at(rows), 1)) for tensor in tensors]
         stream = make_stream(device, stack)
+        for tensor, address in zip(tensors, addresses, strict=True):
+            device.call(driver.cuMemsetD8Async, address, 0, tensor.bytes_at(rows), stream)
+        context.bind(addresses)
 
         def run() -> None:
             assert context.enqueue(int(stream))
@@ -103,7 +105,7 @@ def measure(candidate: Candidate) -> list[str]:
         ]
         lines.append(row_of("engine alone: enqueue, synchronise", engine_alone_ns(candidate, rows)))
         for placement, wait in OPTIONS:
-            engine = CudaEngine(candidate.make(), CudaOptions(wait, placement, strict=True))
+            engine = CudaEngine(candidate.make(), DeviceOptions(wait, placement, strict=True))
             for step, times in request_ns(engine, rows).items():
                 lines.append(row_of(f"{placement}, {wait}: {step}", times))
             engine.close()

@@ -3,19 +3,22 @@
 import io
 import os
 import sys
-from pathlib import Path
 
 try:
+    from pathlib import Path
+
     import click
+
+    from tickpath.console import parameters
+    from tickpath.console.compile import compile_
+    from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
+    from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
-
-from tickpath.console import parameters
-from tickpath.console.compile import compile_
-from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
-from tickpath.loadtest.command import loadtest
+except KeyboardInterrupt:
+    raise SystemExit(130) from None  # INTERRUPTED, which is not there yet
 
 ADDRESS = "127.0.0.1:7070"
 PORT = click.IntRange(0, 65535)

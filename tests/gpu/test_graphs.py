@@ -9,10 +9,9 @@ from tests import cuda_checks
 from tests.gpu.engines import CANDIDATES, Candidate, Eager
 from tests.gpu.ptx_engine import checked
 
-from tickpath.graphs import Slot
-from tickpath.graphs.cuda import CudaEngine, CudaOptions, Device
-from tickpath.graphs.cuda.buffers import Placement
-from tickpath.graphs.cuda.graph import Wait
+from tickpath.graphs import DeviceOptions, Slot
+from tickpath.graphs.cuda import CudaEngine, Device
+from tickpath.graphs.device import Placement, Wait
 
 BUCKETS = range(1, 9)
 
@@ -35,7 +34,7 @@ def engine(request: pytest.FixtureRequest, candidate: Candidate) -> Iterator[Cud
     placement: Placement
     wait: Wait
     placement, wait = request.param
-    made = CudaEngine(candidate.make(), CudaOptions(wait, placement, strict=True))
+    made = CudaEngine(candidate.make(), DeviceOptions(wait, placement, strict=True))
     yield made
     made.close()
 

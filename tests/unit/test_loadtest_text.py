@@ -9,8 +9,14 @@ import pytest
 from tests.runs import make_run
 
 from tickpath.loadtest.command import compare, loadtest, referee
+from tickpath.loadtest.compare import BLOCKS, BLOCKS_MIN
+from tickpath.loadtest.flags import REQUESTS_MIN
+from tickpath.loadtest.goodput import CONNECTIONS_MAX, CONNECTIONS_MIN, IN_FLIGHT
+from tickpath.loadtest.progress import WINDOW
 from tickpath.loadtest.report.figures import LATE_NS, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, JSON_SCHEMA, json_bytes
+from tickpath.loadtest.run import GAP_NS
+from tickpath.loadtest.series import NotRun
 from tickpath.loadtest.validity import LATENESS_NS_MIN, SPOILT_SHARE
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "LOADTEST.md").read_text("utf-8")
@@ -44,7 +50,7 @@ def test_every_column_is_explained(column: str) -> None:
 
 
 def test_every_field_is_explained() -> None:
-    plain = json.loads(json_bytes([figures(make_run())]))
+    plain = json.loads(json_bytes([figures(make_run())], NotRun(("constant 9/s",), "nobody listens")))
     assert keys(plain) - CODE_WORDS == set()
     assert JSON_SCHEMA in CODE_WORDS
 
@@ -55,7 +61,14 @@ def test_every_stage_is_explained() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
+    assert f"at least {CONNECTIONS_MIN}, which together" in TEXT
+    assert f"at most {CONNECTIONS_MAX}." in TEXT
+    assert f"limit), {IN_FLIGHT} to a connection" in TEXT
+    assert f"has at least {REQUESTS_MIN} requests" in TEXT
+    assert f"newest {WINDOW:,} requests" in TEXT
+    assert f"`--blocks` is {BLOCKS} unless told and {BLOCKS_MIN}\nat least" in TEXT
     assert f"more than {LATE_NS // 1000} µs" in TEXT
     assert f"{LATENESS_NS_MIN // 1000} µs" in TEXT
+    assert f"in each turn of its loop that took more than {GAP_NS // 1000} µs" in TEXT
     assert SPOILT_SHARE == 0.1
     assert "more than a tenth" in TEXT

@@ -15,6 +15,7 @@ from tickpath.loadtest.report import files
 from tickpath.loadtest.report.figures import Figures, figures
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import Run
+from tickpath.loadtest.series import NotRun
 
 STDOUT: Final = Path("-")
 
@@ -45,14 +46,18 @@ class Outputs:
             if name in PACKAGES:
                 _need(name, PACKAGES[name])
 
-    def report(self, runs: Sequence[Run]) -> bool:
+    @property
+    def on_stdout(self) -> bool:
+        """Whether a file goes there."""
+        return STDOUT in (path for _, path in self._asked())
+
+    def report(self, runs: Sequence[Run], not_run: NotRun | None = None) -> bool:
         """Show and write it all; whether every run can be trusted. Raises LoadTestError."""
         all_figures = [figures(run) for run in runs]
-        to_stdout = STDOUT in (path for _, path in self._asked())
-        console = Console(highlight=False, markup=False, stderr=to_stdout)
-        console.print(*report_parts(all_figures), sep="\n", crop=False)
+        console = Console(highlight=False, markup=False, stderr=self.on_stdout)
+        console.print(*report_parts(all_figures, not_run), sep="\n", crop=False)
         try:
-            self._write(all_figures)
+            self._write(all_figures, not_run)
         except OSError as error:
             raise LoadTestError(f"{error.filename}: {error.strerror}") from None
         return not any(each.invalid for each in all_figures)
@@ -63,15 +68,15 @@ class Outputs:
             if path is not None:
                 yield field.name, path
 
-    def _write(self, all_figures: Sequence[Figures]) -> None:
+    def _write(self, all_figures: Sequence[Figures], not_run: NotRun | None) -> None:
         if self.json_path:
-            _write_bytes(self.json_path, files.json_bytes(all_figures))
+            _write_bytes(self.json_path, files.json_bytes(all_figures, not_run))
         if self.csv_path:
-            _write_bytes(self.csv_path, files.csv_text(all_figures).encode())
+            _write_bytes(self.csv_path, files.csv_text(all_figures, not_run).encode())
         if self.html_path:
             from tickpath.loadtest.report.page import page
 
-            self.html_path.write_text(page(all_figures), "utf-8")
+            self.html_path.write_text(page(all_figures, not_run), "utf-8")
         if self.png_path:
             from tickpath.loadtest.report.plots import write_png
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.words import rate_text
 
 NANOSECONDS = npt.NDArray[np.int64]
 
@@ -43,7 +44,7 @@ class Constant:
         return _spaced(self.rate_hz, self.seconds)
 
     def describe(self) -> str:
-        return f"constant {_number(self.rate_hz)}/s"
+        return f"constant {rate_text(self.rate_hz)}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Poisson:
         return np.sort(rng.integers(0, round(self.seconds * 1e9), count))
 
     def describe(self) -> str:
-        return f"Poisson {_number(self.rate_hz)}/s, seed {self.seed}"
+        return f"Poisson {rate_text(self.rate_hz)}/s, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Bursts:
         return offsets_ns[offsets_ns < self.seconds * 1e9]
 
     def describe(self) -> str:
-        return f"bursts of {self.on_s * 1e3:g} ms at {_number(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
+        return f"bursts of {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Ramp:
         return _whole_ns(2 * k / np.maximum(self.from_hz + root, np.finfo(np.float64).tiny) * 1e9)
 
     def describe(self) -> str:
-        return f"ramp from {_number(self.from_hz)}/s to {_number(self.to_hz)}/s"
+        return f"ramp from {rate_text(self.from_hz)}/s to {rate_text(self.to_hz)}/s"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +197,3 @@ def _check_length(rate_hz: float, seconds: float) -> None:
 
 def _too_many(count: int) -> LoadTestError:
     return LoadTestError(f"a run has {REQUESTS_MAX:,} requests at most, {count:,} came: a shorter run or a lower rate")
-
-
-def _number(rate_hz: float) -> str:
-    return f"{rate_hz:,.10g}"

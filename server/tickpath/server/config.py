@@ -58,6 +58,12 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
     # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
     trust: bool = False
+    # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
+    device_wait: Literal["spin", "block"] = "spin"
+    # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
+    device_memory: Literal["copied", "mapped"] = "copied"
+    # prefer: a bucket that can't be captured runs without a graph. require: then the model is refused.
+    device_graphs: Literal["prefer", "require"] = "prefer"
 
     @property
     def served_name(self) -> str:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import DeviceEngine, Engine, EngineFailedError, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load, load_plan
-from tickpath.graphs import BucketError, resolve_buckets
+from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.observe.records import ModelDescription
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
@@ -40,6 +41,22 @@ def load_model(
 ) -> ServedModel:
     """Read, check, capture every bucket, warm, and start the executor. Raises ModelRefusedError, DeviceLostError."""
     engine = _load(config, thread_cpus)
+    with ExitStack() as unless_served:
+        unless_served.callback(engine.close)
+        model = _serve(engine, config, handle, loop, thread_cpus, frame_bytes_max, device_lost)
+        unless_served.pop_all()
+    return model
+
+
+def _serve(
+    engine: Engine,
+    config: ModelConfig,
+    handle: int,
+    loop: asyncio.AbstractEventLoop,
+    thread_cpus: Set[int] | None,
+    frame_bytes_max: int,
+    device_lost: DeviceLost,
+) -> ServedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -73,18 +90,10 @@ def _load(config: ModelConfig, thread_cpus: Set[int] | None) -> Engine:
         return load(path, config.shapes, config.threads, thread_cpus, config.trust)
 
     path = Path(config.path)
-    if path.suffix != ".plan":
-        return load_cpu(path)
-    engine = load_plan(path, config.on_bad_plan, load_cpu)
-    return _on_device(path, engine) if isinstance(engine, DeviceEngine) else engine
-
-
-def _on_device(path: Path, engine: DeviceEngine) -> Engine:
-    """The engine with its graphs on the CUDA device."""
-    from tickpath.graphs.cuda import CudaEngine  # needs the CUDA driver's bindings, which a CPU server may not have
-
+    options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
     try:
-        return CudaEngine(engine)
+        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
+        return on_device(engine, options)
     except EngineFailedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
 
@@ -126,8 +135,8 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
 def _capture(config: ModelConfig, engine: Engine, buckets: tuple[int, ...], device_lost: DeviceLost) -> Lane:
     try:
         return Lane(engine, config.version, buckets, config.non_finite == "refuse", device_lost)
-    except EngineFailedError as error:
-        raise ModelRefusedError(f"{config.path}: it can't be prepared: {error}") from None
+    except (EngineFailedError, ModelRefusedError) as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
         raise ModelRefusedError(
             f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"

@@ -13,7 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[3]
 SOURCES: Final = Path(__file__).with_name("driver")
 # memfd, dladdr and clocks are the system's, beyond C11's own library.
-FLAGS: Final = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+FLAGS: Final = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wl,-Bsymbolic")
 
 
 class BuildError(Exception):

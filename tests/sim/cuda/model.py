@@ -2,12 +2,14 @@
 with the ways in which runtimes fail."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
 from cuda.bindings import driver
+from tests.sim.cuda.calls import DriverError, check, check_value
 from tests.sim.cuda.simulator import Simulator
-from tests.sim.cuda.standin import DriverError, StandInContext, StandInEngine, check, check_value
+from tests.sim.cuda.standin import StandInContext, StandInEngine
 
 from tickpath.engines import Array, EngineFailedError, EngineSpec, TensorSpec
 
@@ -81,11 +83,15 @@ class ModelContext:
         return self._fault(self, capturing) and self._context.execute_async_v3(stream)
 
     def close(self) -> None:
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._context.close)
             for workspace in self._workspaces:
-                check(driver.cuMemFree(workspace))
-        finally:
-            self._context.close()
+                stack.callback(release, driver.cuMemFree, workspace)
+
+
+def release(function: Callable[..., tuple[object, ...]], what: object) -> None:
+    """Give something back. Raises DriverError."""
+    check(function(what))
 
 
 def check_status(result: tuple[object, ...]) -> object:
@@ -117,10 +123,10 @@ class Model:
         return [np.arange(rows * COLUMNS, dtype=np.float32).reshape(rows, COLUMNS) % 8]
 
     def close(self) -> None:
-        try:
-            self._engine.close()
-        finally:
-            check(driver.cuDevicePrimaryCtxRelease(self._device))
+        with ExitStack() as stack:
+            stack.callback(release, driver.cuDevicePrimaryCtxRelease, self._device)
+            for address in self._engine.addresses:
+                stack.callback(release, driver.cuMemFree, address)
 
     def expected(self, arrays: Sequence[Array]) -> list[bytes]:
         """In numpy: whole numbers, so that the order of the sums does not matter."""

@@ -4,14 +4,10 @@ It computes two layers, hidden = x @ w1 + b1 and y = hidden @ w2 + b2, through s
 execution context: as with TensorRT, a context can be in one place at a time only.
 """
 
-from typing import Final
-
 import numpy as np
-import numpy.typing as npt
 from cuda.bindings import driver
+from tests.sim.cuda.calls import FLOAT_BYTES, Floats, check, check_value
 from tests.sim.cuda.simulator import AffineShape, Region, Simulator
-
-FLOAT_BYTES: Final = 4
 
 
 class StandInEngine:
@@ -32,10 +28,10 @@ class StandInEngine:
         """One execution context with scratch memory for that many rows."""
         return StandInContext(self, rows_max)
 
-    def expected(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def expected(self, x: Floats) -> Floats:
         """What `y` must be for this `x`: exactly, while `x` holds small whole numbers."""
         w1, b1, w2, b2 = self.weights
-        return (x @ w1 + b1) @ w2 + b2
+        return np.asarray((x @ w1 + b1) @ w2 + b2, np.float32)
 
     def close(self) -> None:
         """Give the weights back. Nothing may use them any more."""
@@ -91,29 +87,7 @@ class StandInContext:
         check(driver.cuMemFree(self._scratch))
 
 
-class DriverError(Exception):
-    """A call of the driver that did not return CUDA_SUCCESS."""
-
-    def __init__(self, code: driver.CUresult) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
-def check(result: tuple[object, ...]) -> None:
-    """Raise DriverError unless the call succeeded."""
-    code = result[0]
-    assert isinstance(code, driver.CUresult)
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise DriverError(code)
-
-
-def check_value(result: tuple[object, ...]) -> int:
-    """The one handle or address that the call returned, as a number. Raises DriverError."""
-    check(result)
-    return int(result[1])  # type: ignore[call-overload, no-any-return]  # cuda.bindings has no types of its own
-
-
-def _upload(values: npt.NDArray[np.float32]) -> int:
+def _upload(values: Floats) -> int:
     address = check_value(driver.cuMemAlloc(values.nbytes))
     check(driver.cuMemcpyHtoD(address, values.ctypes.data, values.nbytes))
     check(driver.cuCtxSynchronize())

@@ -2,8 +2,8 @@
 `cuda`, and only the driver's API is used."""
 
 from tickpath.graphs.cuda.device import Device
-from tickpath.graphs.cuda.engine import CudaEngine, CudaOptions
+from tickpath.graphs.cuda.engine import CudaEngine
 from tickpath.graphs.cuda.errors import CudaError, CudaLostError
 from tickpath.graphs.cuda.graph import CudaGraph
 
-__all__ = ["CudaEngine", "CudaError", "CudaGraph", "CudaLostError", "CudaOptions", "Device"]
+__all__ = ["CudaEngine", "CudaError", "CudaGraph", "CudaLostError", "Device"]

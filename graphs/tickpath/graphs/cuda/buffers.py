@@ -6,16 +6,15 @@ device address is its host address plus a constant. Mapped, the device works on 
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 
 from tickpath.engines import Array
 from tickpath.graphs.cuda.device import Device
 from tickpath.graphs.cuda.resources import PAGE_BYTES, make_memory, pin
+from tickpath.graphs.device import Placement
 from tickpath.graphs.pinned import TENSOR_ALIGNMENT_BYTES
-
-Placement = Literal["copied", "mapped"]
 
 
 class _Span(NamedTuple):

@@ -16,8 +16,9 @@ from typing import Any, Final
 from cuda.bindings import driver
 
 from tickpath.engines import EngineFailedError
-from tickpath.graphs.cuda.errors import CudaLostError, error_of
+from tickpath.graphs.cuda.errors import CudaError, CudaLostError, error_of
 
+# The bindings give each code as the one member of its enumeration, so `is` will do.
 SUCCESS: Final = driver.CUresult.CUDA_SUCCESS
 NOT_READY: Final = driver.CUresult.CUDA_ERROR_NOT_READY
 
@@ -60,13 +61,13 @@ class Device:
         """What a function of the driver returns beside its result code: nothing, one value, or several. Raises
         CudaError; CudaLostError now and for ever after a sticky failure."""
         if self._lost is not None:
-            raise self._lost
-        result, *values = function(*arguments)
-        if result != SUCCESS:
-            raise self.failed(result, function)
-        if not values:
-            return None
-        return values[0] if len(values) == 1 else values
+            raise self._lost.with_traceback(None)  # which would grow with every use
+        results = function(*arguments)
+        if results[0] is not SUCCESS:
+            raise self.failed(results[0], function)
+        if len(results) > 2:
+            return results[1:]
+        return results[1] if len(results) == 2 else None
 
     def failed(self, result: Any, function: Callable[..., Any]) -> Exception:
         """The exception for a result that is not success, latched if it is sticky."""
@@ -75,17 +76,16 @@ class Device:
             self._lost = error
         return error
 
-    def give_up(self, why: str) -> CudaLostError:
-        """Latch a loss that the driver has not told: what runs on the device can't be known any more."""
-        if self._lost is None:
-            self._lost = CudaLostError("UNSETTLED", 0, why)
+    def give_up(self, error: CudaError) -> CudaLostError:
+        """Latch a failure that is not sticky, but after which nobody knows what still runs on the device."""
+        self._lost = CudaLostError(error.name, error.code, error.call)
         return self._lost
 
     def release(self, function: Callable[..., Any], *arguments: object) -> None:
         """Give something back to the driver, on a lost device too, where its complaints say nothing new. Raises
         CudaError."""
         (result,) = function(*arguments)
-        if result != SUCCESS and self._lost is None:
+        if result is not SUCCESS and self._lost is None:
             raise self.failed(result, function)
 
     def use_here(self) -> None:

@@ -13,7 +13,7 @@ capture that could not be ended can't spoil the one that serves.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,31 +22,22 @@ from cuda.bindings import driver
 
 from tickpath.engines import Array, DeviceEngine, DeviceLostError, EngineFailedError, EngineSpec, ExecutionContext
 from tickpath.engines.buffers import check_buffers
-from tickpath.graphs.cuda.buffers import Buffers, Placement
+from tickpath.graphs.cuda.buffers import Buffers
 from tickpath.graphs.cuda.device import Device
-from tickpath.graphs.cuda.graph import CudaGraph, Wait
+from tickpath.graphs.cuda.graph import CudaGraph
 from tickpath.graphs.cuda.resources import capture, make_event, make_executable, make_stream
+from tickpath.graphs.device import DeviceOptions
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CudaOptions:
-    """`wait`: spin until the answer is there, or sleep and be woken. `placement`: tensors are copied to the device and
-    back within the graph, or the device works on pinned host memory. `strict`: no graph, no service."""
-
-    wait: Wait = "spin"
-    placement: Placement = "copied"
-    strict: bool = False
 
 
 class CudaEngine:
     """A DeviceEngine with the memory, the stream and the graphs it needs, as an Engine. It owns the engine: `close`
     closes it, and so does a constructor that fails. Raises EngineFailedError, DeviceLostError."""
 
-    def __init__(self, engine: DeviceEngine, options: CudaOptions | None = None) -> None:
+    def __init__(self, engine: DeviceEngine, options: DeviceOptions | None = None) -> None:
         self._engine = engine
-        self._options = options or CudaOptions()
+        self._options = options or DeviceOptions()
         self._closed = False
         self.graphs = 0
         """How many slots have been captured."""
@@ -55,8 +46,8 @@ class CudaEngine:
         with ExitStack() as stack:
             self.device = _device_for(engine)
             stack.callback(self.device.close)
-            stack.callback(engine.close)
-            self._stream = make_stream(self.device, stack)
+            stack.callback(self._let_go, engine.close)
+            self.stream = make_stream(self.device, stack)
             self._owned = stack.pop_all()
 
     @property
@@ -77,7 +68,7 @@ class CudaEngine:
         with ExitStack() as stack:
             buffers = Buffers(self.device, stack, inputs, outputs, self._options.placement)
             context = self._engine.context(rows)
-            stack.callback(context.close)
+            stack.callback(self._let_go, context.close)
             context.bind(buffers.addresses)
             with _holding(inputs, self._engine.sample(rows)):
                 graph = self._graph(_Run(self._engine.spec.runtime, buffers, context), rows, outputs, stack)
@@ -98,12 +89,20 @@ class CudaEngine:
         self._closed = True
         self._owned.close()
 
+    def _let_go(self, close: Callable[[], None]) -> None:
+        """Close what is the runtime's. On a lost device nothing that it complains of is news."""
+        try:
+            close()
+        except Exception:
+            if not self.device.lost:
+                raise
+
     def _graph(self, run: "_Run", rows: int, outputs: Sequence[Array], stack: ExitStack) -> CudaGraph:
         """A graph for a slot whose inputs hold a sample."""
         event = make_event(self.device, stack, blocking_sync=self._options.wait == "block")
-        make = partial(CudaGraph, self.device, self._stream, event, wait=self._options.wait, held=run)
+        make = partial(CudaGraph, self.device, self.stream, event, wait=self._options.wait, held=run)
         # Whatever happens from here on, nothing is given back that the stream still uses.
-        stack.callback(self.device.release, driver.cuStreamSynchronize, self._stream)
+        stack.callback(self.device.release, driver.cuStreamSynchronize, self.stream)
         with ExitStack() as temporary:
             stream = make_stream(self.device, temporary)
             expected = self._plain_answer(run, stream, outputs)
@@ -111,8 +110,8 @@ class CudaEngine:
                 return self._captured(make, run, stream, outputs, expected, stack)
             except EngineFailedError as error:
                 self._fall_back(rows, error)
-        graph = make(submit=partial(run, self._stream))
-        _check_answer(graph, run, self._stream, outputs, expected)
+        graph = make(submit=partial(run, self.stream))
+        _check_answer(graph, run, self.stream, outputs, expected)
         return graph
 
     def _plain_answer(self, run: "_Run", stream: Any, outputs: Sequence[Array]) -> list[bytes]:
@@ -134,9 +133,9 @@ class CudaEngine:
         """A graph that was captured and has answered as the plain run has; it owns nothing where it has not."""
         with ExitStack() as attempt:
             captured = capture(self.device, stream, partial(run, stream), attempt)
-            executable = make_executable(self.device, attempt, captured, self._stream)
-            graph = make(submit=partial(self.device.call, driver.cuGraphLaunch, executable, self._stream))
-            _check_answer(graph, run, self._stream, outputs, expected)
+            executable = make_executable(self.device, attempt, captured, self.stream)
+            graph = make(submit=partial(self.device.call, driver.cuGraphLaunch, executable, self.stream))
+            _check_answer(graph, run, self.stream, outputs, expected)
             stack.enter_context(attempt.pop_all())
         return graph
 
@@ -204,4 +203,7 @@ def _check_answer(
         output.reshape(-1).view(np.uint8)[...] = 0xA5
     graph.replay()
     if [output.tobytes() for output in outputs] != list(expected):
-        raise EngineFailedError("a replay on the same inputs does not answer, bit for bit, as the plain run has")
+        raise EngineFailedError(
+            "a replay does not answer, bit for bit, as the plain run has; nor can it where a model does not answer the "
+            "same inputs the same way twice"
+        )

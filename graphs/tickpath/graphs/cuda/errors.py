@@ -54,4 +54,5 @@ class CudaLostError(DeviceLostError):
 def error_of(result: Any, call: str) -> CudaError | CudaLostError:
     """The exception for a CUresult that is not success."""
     kind = CudaLostError if result in STICKY else CudaError
-    return kind(driver.CUresult(result).name, int(result), call)
+    # A driver that is newer than the bindings may have codes that they give as plain numbers.
+    return kind(getattr(result, "name", "CUDA_ERROR_NEWER_THAN_THE_BINDINGS"), int(result), call)

@@ -1,7 +1,8 @@
 """What one slot does on the device: launch, and know when the answer is there.
 
 Rules
-- One launch at a time: a slot's buffers belong to the device from `launch` until `done` says True or `wait` returns.
+- One thread, and one launch at a time: a slot's buffers belong to the device from `launch` until `done` says True or
+  `wait` returns.
 - The event is recorded behind the launch and not within the graph: there it would still tell of the launch before.
 - Whatever goes wrong, the stream is idle before the exception leaves, so that the buffers are the slot's again. Where
   that can't be known, the device is given up.
@@ -11,14 +12,14 @@ no other thread.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from cuda.bindings import driver
 
 from tickpath.engines import EngineFailedError
 from tickpath.graphs.cuda.device import NOT_READY, SUCCESS, Device
-
-Wait = Literal["spin", "block"]
+from tickpath.graphs.cuda.errors import CudaError
+from tickpath.graphs.device import Wait
 
 
 class CudaGraph:
@@ -59,9 +60,9 @@ class CudaGraph:
         if not self._in_flight:
             return True
         (result,) = driver.cuEventQuery(self._event)
-        if result == NOT_READY:
+        if result is NOT_READY:
             return False
-        if result != SUCCESS:
+        if result is not SUCCESS:
             self._fail(result, driver.cuEventQuery)
         self._in_flight = False
         return True
@@ -70,7 +71,7 @@ class CudaGraph:
         """Wait for the answer of the last launch. Raises as `launch`."""
         if self._block and self._in_flight:
             (result,) = driver.cuEventSynchronize(self._event)
-            if result != SUCCESS:
+            if result is not SUCCESS:
                 self._fail(result, driver.cuEventSynchronize)
             self._in_flight = False
             return
@@ -97,5 +98,5 @@ class CudaGraph:
         self._in_flight = False
         try:
             self._device.call(driver.cuStreamSynchronize, self._stream)
-        except EngineFailedError as error:
-            raise self._device.give_up(str(error)) from error
+        except CudaError as error:
+            raise self._device.give_up(error) from error

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,7 @@ import numpy as np
 from tickpath.loadtest.latency import Summary
 from tickpath.loadtest.report.figures import LATENESS, ROUND_TRIP, Figures
 from tickpath.loadtest.report.text import spans_ns
+from tickpath.loadtest.series import NotRun
 
 JSON_SCHEMA: Final = "tickpath-loadtest-1"
 
@@ -39,6 +40,7 @@ CSV_COLUMNS: Final = (
     "unanswered",
     "verdict",
     "schedule",
+    "ending",
 )
 CSV_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
 
@@ -46,9 +48,9 @@ CSV_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
 HGRM_DIGITS: Final = 3
 
 
-def json_bytes(all_figures: Sequence[Figures]) -> bytes:
+def json_bytes(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> bytes:
     """One object, indented."""
-    document = {"schema": JSON_SCHEMA, "runs": [_plain(figures) for figures in all_figures]}
+    document = {"schema": JSON_SCHEMA, "runs": [_plain(figures) for figures in all_figures], "not_run": not_run}
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
 
 
@@ -68,6 +70,7 @@ def _plain(figures: Figures) -> dict[str, Any]:
         "errors": figures.errors,
         "unasked": run.unasked,
         "late_sends": figures.late,
+        "sender_gaps": msgspec.to_builtins(figures.gaps),
         "span_s": figures.span_s,
         "completed_hz": figures.completed_hz,
         "in_flight_max": figures.in_flight_max,
@@ -86,12 +89,14 @@ def _plain_summary(summary: Summary | None) -> dict[str, Any] | None:
     return plain | {"p999_thin": summary.thin}
 
 
-def csv_text(all_figures: Sequence[Figures]) -> str:
-    """A header, and a line for each run. Times are in microseconds, empty where nothing was answered."""
+def csv_text(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> str:
+    """A header, and a line for each run, also for those that were not made. Times are in microseconds, empty where
+    nothing was answered."""
     with io.StringIO(newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
         writer.writerows(map(_csv_row, all_figures))
+        writer.writerows(_csv_not_run(not_run) if not_run else ())
         return file.getvalue()
 
 
@@ -110,7 +115,18 @@ def _csv_row(figures: Figures) -> list[object]:
         sum(unmeasured.values()) - unmeasured["skipped"],
         "INVALID" if figures.invalid else "valid",
         figures.run.schedule,
+        _ending(figures.run.ending, figures.run.reason),
     ]
+
+
+def _csv_not_run(not_run: NotRun) -> Iterator[list[str]]:
+    blank = [""] * (len(CSV_COLUMNS) - 3)
+    for schedule in not_run.schedules:
+        yield [*blank, "not run", schedule, _ending("not run", not_run.reason)]
+
+
+def _ending(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else what
 
 
 def _csv_stages(means_ns: dict[str, float]) -> list[str]:

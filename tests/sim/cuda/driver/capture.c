@@ -10,8 +10,7 @@ static struct capture *captures;
 static uint64_t last_id;
 static _Thread_local int thread_mode = CAPTURE_MODE_GLOBAL;
 
-struct capture *capture_by_id(uint64_t id)
-{
+struct capture *capture_by_id(uint64_t id) {
     struct capture *capture = captures;
     while (capture != NULL && capture->id != id) capture = capture->next;
     return capture;
@@ -19,33 +18,29 @@ struct capture *capture_by_id(uint64_t id)
 
 void capture_invalidate(struct capture *capture) { capture->invalid = true; }
 
-void captures_clear(void)
-{
+void captures_clear(void) {
     while (captures != NULL) {
         struct capture *next = captures->next;
         free(captures);
         captures = next;
     }
-    for (struct graph *g = object_next(KIND_GRAPH, 0); g != NULL; g = object_next(KIND_GRAPH, g->object.handle)) graph_free(g);
-    for (struct exec *e = object_next(KIND_EXEC, 0); e != NULL; e = object_next(KIND_EXEC, e->object.handle)) exec_free(e);
+    for (struct exec *e; (e = object_next(KIND_EXEC, 0)) != NULL;) exec_free(e);
+    for (struct graph *g; (g = object_next(KIND_GRAPH, 0)) != NULL;) graph_free(g);
 }
 
-int capture_exchange_mode(int mode)
-{
+int capture_exchange_mode(int mode) {
     int before = thread_mode;
     thread_mode = mode;
     return before;
 }
 
-static bool harmed_by_this_thread(const struct capture *capture)
-{
+static bool harmed_by_this_thread(const struct capture *capture) {
     if (thread_mode == CAPTURE_MODE_RELAXED) return false;
     if (capture->thread == thread_number()) return capture->mode != CAPTURE_MODE_RELAXED;
     return thread_mode == CAPTURE_MODE_GLOBAL && capture->mode == CAPTURE_MODE_GLOBAL;
 }
 
-CUresult capture_forbids_unsafe(void)
-{
+CUresult capture_forbids_unsafe(void) {
     CUresult code = CUDA_SUCCESS;
     for (struct capture *capture = captures; capture != NULL; capture = capture->next) {
         if (!harmed_by_this_thread(capture)) continue;
@@ -55,14 +50,12 @@ CUresult capture_forbids_unsafe(void)
     return code;
 }
 
-CUresult capture_forbids_context(void)
-{
+CUresult capture_forbids_context(void) {
     for (struct capture *capture = captures; capture != NULL; capture = capture->next) capture_invalidate(capture);
     return captures != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult capture_forbids_legacy(void)
-{
+CUresult capture_forbids_legacy(void) {
     CUresult code = CUDA_SUCCESS;
     for (struct stream *s = object_next(KIND_STREAM, 0); s != NULL; s = object_next(KIND_STREAM, s->object.handle)) {
         if (s->capture == NULL || s->flags & STREAM_NON_BLOCKING) continue;
@@ -72,22 +65,24 @@ CUresult capture_forbids_legacy(void)
     return code;
 }
 
-CUresult capture_begin(struct stream *stream, int mode)
-{
+CUresult capture_begin(struct stream *stream, int mode) {
     if (mode < CAPTURE_MODE_GLOBAL || mode > CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
     if (stream == stream_null()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture != NULL) return CUDA_ERROR_ILLEGAL_STATE;
     struct capture *capture = fresh(sizeof *capture);
-    *capture = (struct capture){.id = ++last_id, .mode = mode, .origin = stream->object.handle, .next = captures,
-                                .graph = graph_new()->object.handle, .thread = thread_number()};
+    *capture = (struct capture){.id = ++last_id,
+                                .mode = mode,
+                                .origin = stream->object.handle,
+                                .next = captures,
+                                .graph = graph_new()->object.handle,
+                                .thread = thread_number()};
     captures = capture;
     stream->capture = capture;
     stream->frontier_count = 0;
     return CUDA_SUCCESS;
 }
 
-static void set_nodes(struct node ***nodes, size_t *count, struct node *const *from, size_t from_count)
-{
+static void set_nodes(struct node ***nodes, size_t *count, struct node *const *from, size_t from_count) {
     struct node **copy = fresh(from_count * sizeof *copy);
     if (from_count > 0) memcpy(copy, from, from_count * sizeof *copy);
     free(*nodes);
@@ -95,11 +90,11 @@ static void set_nodes(struct node ***nodes, size_t *count, struct node *const *f
     *count = from_count;
 }
 
-static void join_nodes(struct stream *stream, struct node *const *more, size_t more_count)
-{
+static void join_nodes(struct stream *stream, struct node *const *more, size_t more_count) {
     struct node **all = NULL;
     size_t count = 0;
-    for (size_t i = 0; i < stream->frontier_count; i++) append((void **)&all, &count, sizeof *all, &stream->frontier[i]);
+    for (size_t i = 0; i < stream->frontier_count; i++)
+        append((void **)&all, &count, sizeof *all, &stream->frontier[i]);
     for (size_t i = 0; i < more_count; i++) {
         bool known = false;
         for (size_t j = 0; j < count; j++) known |= all[j] == more[i];
@@ -109,13 +104,11 @@ static void join_nodes(struct stream *stream, struct node *const *more, size_t m
     free(all);
 }
 
-static CUresult usable(const struct capture *capture)
-{
+static CUresult usable(const struct capture *capture) {
     return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-CUresult capture_add(struct stream *stream, struct work work)
-{
+CUresult capture_add(struct stream *stream, struct work work) {
     CUresult code = usable(stream->capture);
     if (code == CUDA_SUCCESS && (work.kind == WORK_WAIT_VALUE || work.kind == WORK_WRITE_VALUE)) {
         capture_invalidate(stream->capture); /* the library keeps no such nodes */
@@ -132,8 +125,7 @@ CUresult capture_add(struct stream *stream, struct work work)
 }
 
 /* The launched graph's nodes become nodes of this one, between a node before them all and a node behind. */
-CUresult capture_launch(struct stream *stream, struct exec *exec)
-{
+CUresult capture_launch(struct stream *stream, struct exec *exec) {
     CUresult code = usable(stream->capture);
     if (code != CUDA_SUCCESS) return code;
     struct graph *graph = object_get(stream->capture->graph, KIND_GRAPH);
@@ -145,7 +137,8 @@ CUresult capture_launch(struct stream *stream, struct exec *exec)
         size_t count = 0;
         for (size_t j = 0; j < i; j++)
             for (size_t k = 0; k < node->before_count; k++)
-                if (node->before[k] == exec->graph->nodes[j]) append((void **)&before, &count, sizeof *before, &twins[j]);
+                if (node->before[k] == exec->graph->nodes[j])
+                    append((void **)&before, &count, sizeof *before, &twins[j]);
         if (count == 0) append((void **)&before, &count, sizeof *before, &stream->frontier[0]);
         twins[i] = graph_add(graph, work_keep(node->work), before, count);
         free(before);
@@ -155,8 +148,7 @@ CUresult capture_launch(struct stream *stream, struct exec *exec)
     return capture_add(stream, (struct work){.kind = WORK_NOTHING});
 }
 
-CUresult capture_record(struct stream *stream, struct event *event)
-{
+CUresult capture_record(struct stream *stream, struct event *event) {
     CUresult code = usable(stream->capture);
     if (code != CUDA_SUCCESS) return code;
     event_set(event, NULL);
@@ -165,13 +157,13 @@ CUresult capture_record(struct stream *stream, struct event *event)
     return CUDA_SUCCESS;
 }
 
-CUresult capture_wait(struct stream *stream, struct event *event, bool *handled)
-{
+CUresult capture_wait(struct stream *stream, struct event *event, bool *handled) {
     struct capture *theirs = event->capture_id ? capture_by_id(event->capture_id) : NULL;
     if (stream->capture == NULL && event->capture_id == 0) return CUDA_SUCCESS;
     *handled = true;
     if (stream->capture == NULL && theirs == NULL) return CUDA_ERROR_CAPTURED_EVENT; /* of a capture that has ended */
-    if (stream->capture != NULL && usable(stream->capture) != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream->capture != NULL && usable(stream->capture) != CUDA_SUCCESS)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream->capture != NULL && theirs != stream->capture) {
         capture_invalidate(stream->capture);
         if (theirs != NULL) capture_invalidate(theirs);
@@ -188,20 +180,19 @@ CUresult capture_wait(struct stream *stream, struct event *event, bool *handled)
     return CUDA_SUCCESS;
 }
 
-static bool joined(const struct stream *origin, const struct graph *graph)
-{
+static bool joined(const struct stream *origin, const struct graph *graph) {
     for (size_t i = 0; i < graph->count; i++) {
         bool found = false;
         for (size_t j = i + 1; j < graph->count && !found; j++)
-            for (size_t k = 0; k < graph->nodes[j]->before_count; k++) found |= graph->nodes[j]->before[k] == graph->nodes[i];
+            for (size_t k = 0; k < graph->nodes[j]->before_count; k++)
+                found |= graph->nodes[j]->before[k] == graph->nodes[i];
         for (size_t j = 0; j < origin->frontier_count; j++) found |= origin->frontier[j] == graph->nodes[i];
         if (!found) return false;
     }
     return true;
 }
 
-static void leave(struct capture *capture)
-{
+static void leave(struct capture *capture) {
     for (struct stream *s = object_next(KIND_STREAM, 0); s != NULL; s = object_next(KIND_STREAM, s->object.handle))
         if (s->capture == capture) s->capture = NULL;
     struct capture **slot = &captures;
@@ -210,15 +201,15 @@ static void leave(struct capture *capture)
     free(capture);
 }
 
-CUresult capture_end(struct stream *stream, CUhandle *out)
-{
+CUresult capture_end(struct stream *stream, CUhandle *out) {
     struct capture *capture = stream->capture;
     CUresult code = CUDA_SUCCESS;
     if (out == NULL) return CUDA_ERROR_INVALID_VALUE;
     *out = 0;
     if (capture == NULL) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream->object.handle) code = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (capture->mode != CAPTURE_MODE_RELAXED && capture->thread != thread_number()) code = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    if (capture->mode != CAPTURE_MODE_RELAXED && capture->thread != thread_number())
+        code = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (code != CUDA_SUCCESS) { /* it goes on, and can only be ended as it should have been */
         capture_invalidate(capture);
         return code;
@@ -232,35 +223,31 @@ CUresult capture_end(struct stream *stream, CUhandle *out)
     return code;
 }
 
-static CUresult begin(CUhandle handle, int mode)
-{
+static CUresult begin(CUhandle handle, int mode) {
     struct stream *stream;
     CUresult code = stream_find(handle, &stream);
     return code == CUDA_SUCCESS ? capture_begin(stream, mode) : code;
 }
 
-static CUresult end(CUhandle handle, CUhandle *graph)
-{
+static CUresult end(CUhandle handle, CUhandle *graph) {
     struct stream *stream;
     CUresult code = stream_find(handle, &stream);
     return code == CUDA_SUCCESS ? capture_end(stream, graph) : code;
 }
 
-static CUresult exchange(int *mode)
-{
+static CUresult exchange(int *mode) {
     if (mode == NULL || *mode < CAPTURE_MODE_GLOBAL || *mode > CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
     *mode = capture_exchange_mode(*mode);
     return CUDA_SUCCESS;
 }
 
-static int status_of(const struct stream *stream)
-{
+static int status_of(const struct stream *stream) {
     if (stream->capture == NULL) return CAPTURE_STATUS_NONE;
     return stream->capture->invalid ? CAPTURE_STATUS_INVALIDATED : CAPTURE_STATUS_ACTIVE;
 }
 
-static CUresult info(CUhandle handle, int *status, uint64_t *id, CUhandle *graph, const CUhandle **nodes, size_t *count)
-{
+static CUresult info(CUhandle handle, int *status, uint64_t *id, CUhandle *graph, const CUhandle **nodes,
+                     size_t *count) {
     struct stream *stream;
     CUresult code = stream_find(handle, &stream);
     if (code != CUDA_SUCCESS || status == NULL) return code ? code : CUDA_ERROR_INVALID_VALUE;
@@ -278,19 +265,17 @@ CUresult cuStreamBeginCapture_v2(CUhandle stream, int mode) { API(NEEDS_CONTEXT,
 CUresult cuStreamEndCapture(CUhandle stream, CUhandle *graph) { API(NEEDS_CONTEXT, end(stream, graph)); }
 CUresult cuThreadExchangeStreamCaptureMode(int *mode) { API(NEEDS_INIT, exchange(mode)); }
 
-CUresult cuStreamIsCapturing(CUhandle stream, int *status)
-{
+CUresult cuStreamIsCapturing(CUhandle stream, int *status) {
     API(NEEDS_CONTEXT, info(stream, status, NULL, NULL, NULL, NULL));
 }
 
-CUresult cuStreamGetCaptureInfo_v2(CUhandle stream, int *status, uint64_t *id, CUhandle *graph, const CUhandle **nodes, size_t *count)
-{
+CUresult cuStreamGetCaptureInfo_v2(CUhandle stream, int *status, uint64_t *id, CUhandle *graph, const CUhandle **nodes,
+                                   size_t *count) {
     API(NEEDS_CONTEXT, info(stream, status, id, graph, nodes, count));
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUhandle stream, int *status, uint64_t *id, CUhandle *graph, const CUhandle **nodes,
-                                   const void **edges, size_t *count)
-{
+                                   const void **edges, size_t *count) {
     if (edges != NULL) *edges = NULL;
     API(NEEDS_CONTEXT, info(stream, status, id, graph, nodes, count));
 }

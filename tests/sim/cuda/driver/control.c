@@ -9,12 +9,19 @@
 #include "sim.h"
 
 enum { INJECTIONS_MAX = 16, NAMES_MAX = 128, NAME_BYTES = 48 };
-struct injection { char name[NAME_BYTES]; uint64_t left; CUresult code; };
-struct count { char name[NAME_BYTES]; uint64_t calls; };
+struct injection {
+    char name[NAME_BYTES];
+    uint64_t left;
+    CUresult code;
+};
+struct count {
+    char name[NAME_BYTES];
+    uint64_t calls;
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool strict = true, check_leaks, background, background_started, loaded;
+static bool strict = true, check_leaks, background, background_started;
 static uint64_t seed, random_state, clock_ns, call_count, violation_count;
 static unsigned eager; /* how many steps a call makes at most, drawn from the seed: 0 is as late as can be */
 static char first_violation[512];
@@ -31,8 +38,7 @@ void call_lock(void) { pthread_mutex_lock(&lock); }
 void call_unlock(void) { pthread_mutex_unlock(&lock); }
 void call_signal(void) { pthread_cond_broadcast(&changed); }
 
-void call_pause(void)
-{
+void call_pause(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 1000000;
@@ -41,8 +47,7 @@ void call_pause(void)
     pthread_cond_timedwait(&changed, &lock, &until);
 }
 
-uint64_t thread_number(void)
-{
+uint64_t thread_number(void) {
     if (this_thread == 0) this_thread = ++threads;
     return this_thread;
 }
@@ -57,8 +62,7 @@ uint64_t random_below(uint64_t bound) /* splitmix64 */
 
 uint64_t virtual_ns(uint64_t step) { return clock_ns += step; }
 
-void violation(const char *format, ...)
-{
+void violation(const char *format, ...) {
     char text[sizeof first_violation];
     va_list arguments;
     va_start(arguments, format);
@@ -70,8 +74,7 @@ void violation(const char *format, ...)
     abort();
 }
 
-void violation_in_signal(const char *text)
-{
+void violation_in_signal(const char *text) {
     char digits[24], *at = digits + sizeof digits;
     for (uint64_t rest = seed; at == digits + sizeof digits || rest > 0; rest /= 10) *--at = (char)('0' + rest % 10);
     const char *parts[] = {"ticksim: violation (seed ", NULL, "): ", text, "\n"};
@@ -84,15 +87,13 @@ void violation_in_signal(const char *text)
 }
 
 /* "cuMemAlloc_v2" is counted and injected as "cuMemAlloc". */
-static void plain_name(char *plain, const char *name)
-{
+static void plain_name(char *plain, const char *name) {
     snprintf(plain, NAME_BYTES, "%s", name);
     char *version = strstr(plain, "_v");
     if (version != NULL) *version = '\0';
 }
 
-static void count_call(const char *plain)
-{
+static void count_call(const char *plain) {
     call_count++;
     for (size_t i = 0; i < name_count; i++)
         if (strcmp(counts[i].name, plain) == 0) {
@@ -104,8 +105,7 @@ static void count_call(const char *plain)
     snprintf(counts[name_count++].name, NAME_BYTES, "%s", plain);
 }
 
-static CUresult fault(const char *name, bool any)
-{
+static CUresult fault(const char *name, bool any) {
     for (size_t i = 0; i < injection_count; i++) {
         struct injection *order = &injections[i];
         if (strcmp(order->name, name) != 0 && !(any && strcmp(order->name, "*") == 0)) continue;
@@ -117,8 +117,7 @@ static CUresult fault(const char *name, bool any)
 
 CUresult work_fault(void) { return fault("work", false); }
 
-static CUresult allowed(const char *name, unsigned needs)
-{
+static CUresult allowed(const char *name, unsigned needs) {
     char plain[NAME_BYTES];
     plain_name(plain, name);
     count_call(plain);
@@ -133,47 +132,28 @@ static CUresult allowed(const char *name, unsigned needs)
         struct context *context;
         CUresult code = context_current(&context);
         if (code != CUDA_SUCCESS) return code;
-        if (context->sticky != CUDA_SUCCESS && !(needs & RELEASES)) return context->sticky;
+        if (sticky != CUDA_SUCCESS && !(needs & RELEASES)) return sticky;
     }
     return needs & UNSAFE ? capture_forbids_unsafe() : CUDA_SUCCESS;
 }
 
-static void load(void) /* the environment, once */
-{
-    if (loaded) return;
-    loaded = true;
-    const char *text = getenv("TICKPATH_SIM_SEED");
-    if (text != NULL && random_state == 0) ticksim_reset(strtoull(text, NULL, 10));
-    text = getenv("TICKPATH_SIM_STRICT");
-    if (text != NULL) strict = text[0] != '0';
-    text = getenv("TICKPATH_SIM_LEAKS");
-    if (text != NULL) check_leaks = text[0] != '0';
-    text = getenv("TICKPATH_SIM_FENCE");
-    memory_start();
-    if (text != NULL) memory_fence(text[0] != '0');
-}
-
-CUresult call_begin(const char *name, unsigned needs)
-{
-    load();
+CUresult call_begin(const char *name, unsigned needs) {
     call_lock();
     return allowed(name, needs);
 }
 
-CUresult call_end(CUresult code)
-{
-    struct context *context = context_primary();
-    if (code == CUDA_SUCCESS && context != NULL && context->sticky == CUDA_SUCCESS && eager) tasks_progress(eager);
+CUresult call_end(CUresult code, unsigned needs) {
+    if (code == CUDA_SUCCESS && needs & RELEASES) code = sticky;
+    if (code == CUDA_SUCCESS && eager > 0) tasks_progress(eager);
     call_unlock();
     return code;
 }
 
-static void *run_in_background(void *nothing)
-{
+static void *run_in_background(void *nothing) {
     (void)nothing;
     for (;;) {
         call_lock();
-        bool ran = background && context_primary() != NULL && task_run_one();
+        bool ran = background && task_run_one();
         call_unlock();
         struct timespec nap = {.tv_nsec = ran ? 20000 : 200000};
         nanosleep(&nap, NULL);
@@ -181,8 +161,7 @@ static void *run_in_background(void *nothing)
     return NULL;
 }
 
-void ticksim_background(int run)
-{
+void ticksim_background(int run) {
     pthread_t thread;
     call_lock();
     background = run != 0;
@@ -192,23 +171,20 @@ void ticksim_background(int run)
     call_unlock();
 }
 
-void ticksim_reset(uint64_t new_seed)
-{
+void ticksim_reset(uint64_t new_seed) {
     static const unsigned eagerness[] = {0, 0, 1, 4};
-    loaded = true;
     call_lock();
     tasks_clear();
     captures_clear();
     streams_clear();
     contexts_clear();
+    sticky = CUDA_SUCCESS;
     objects_clear();
     memory_reset();
-    memory_start();
     seed = random_state = new_seed;
     clock_ns = call_count = violation_count = 0;
     injection_count = name_count = 0;
     first_violation[0] = '\0';
-    background = false;
     eager = eagerness[random_below(4)];
     call_unlock();
 }
@@ -218,30 +194,26 @@ void ticksim_strict(int on) { strict = on != 0; }
 void ticksim_check_leaks(int check) { check_leaks = check != 0; }
 const char *ticksim_violation(void) { return first_violation; }
 
-void ticksim_fence(int on)
-{
+void ticksim_fence(int on) {
     call_lock();
     memory_fence(on != 0);
     call_unlock();
 }
 
-void ticksim_device_bytes(uint64_t bytes)
-{
+void ticksim_device_bytes(uint64_t bytes) {
     call_lock();
     memory_device_limit(bytes);
     call_unlock();
 }
 
-uint64_t ticksim_check_guards(void)
-{
+uint64_t ticksim_check_guards(void) {
     call_lock();
     uint64_t count = memory_check_guards();
     call_unlock();
     return count;
 }
 
-void ticksim_inject(const char *name, uint64_t nth, CUresult code)
-{
+void ticksim_inject(const char *name, uint64_t nth, CUresult code) {
     call_lock();
     size_t at = 0;
     while (at < injection_count && injections[at].left > 0) at++;
@@ -252,8 +224,7 @@ void ticksim_inject(const char *name, uint64_t nth, CUresult code)
     call_unlock();
 }
 
-uint64_t ticksim_calls(const char *name)
-{
+uint64_t ticksim_calls(const char *name) {
     uint64_t calls = 0;
     call_lock();
     if (strcmp(name, "*") == 0) calls = call_count;
@@ -263,15 +234,14 @@ uint64_t ticksim_calls(const char *name)
     return calls;
 }
 
-static uint64_t living(enum kind kind)
-{
+static uint64_t living(enum kind kind) {
     uint64_t count = 0;
-    for (struct object *object = object_next(kind, 0); object != NULL; object = object_next(kind, object->handle)) count++;
+    for (struct object *object = object_next(kind, 0); object != NULL; object = object_next(kind, object->handle))
+        count++;
     return count;
 }
 
-static uint64_t describe(char *text, size_t text_bytes)
-{
+static uint64_t describe(char *text, size_t text_bytes) {
     static const char *const names[KINDS] = {"context", "stream", "event", "graph", "node", "executable graph"};
     uint64_t count = memory_describe(text, text_bytes);
     for (enum kind kind = KIND_STREAM; kind < KINDS; kind++) {
@@ -284,8 +254,7 @@ static uint64_t describe(char *text, size_t text_bytes)
     return count;
 }
 
-uint64_t ticksim_leaks(char *text, size_t text_bytes)
-{
+uint64_t ticksim_leaks(char *text, size_t text_bytes) {
     call_lock();
     if (text_bytes > 0) text[0] = '\0';
     uint64_t count = describe(text, text_bytes);
@@ -293,20 +262,59 @@ uint64_t ticksim_leaks(char *text, size_t text_bytes)
     return count;
 }
 
-void check_leaks_now(void)
-{
+void check_leaks_now(void) {
     char text[400] = "";
-    if (check_leaks && describe(text, sizeof text) > 0) violation("the context was destroyed while this lives in it:\n%s", text);
+    struct ticksim_stats stats = {0};
+    tasks_stats(&stats);
+    if (check_leaks && stats.work_unobserved > 0)
+        violation("the context was destroyed while %llu pieces of work were not waited for",
+                  (unsigned long long)stats.work_unobserved);
+    if (check_leaks && describe(text, sizeof text) > 0)
+        violation("the context was destroyed while this lives in it:\n%s", text);
 }
 
-void ticksim_stats(struct ticksim_stats *stats)
-{
+void ticksim_stats(struct ticksim_stats *stats) {
     call_lock();
-    *stats = (struct ticksim_stats){.streams = living(KIND_STREAM), .events = living(KIND_EVENT), .graphs = living(KIND_GRAPH),
-                                    .execs = living(KIND_EXEC), .calls = call_count, .violations = violation_count};
+    *stats = (struct ticksim_stats){.streams = living(KIND_STREAM),
+                                    .events = living(KIND_EVENT),
+                                    .graphs = living(KIND_GRAPH),
+                                    .execs = living(KIND_EXEC),
+                                    .calls = call_count,
+                                    .violations = violation_count};
     memory_stats(stats);
     tasks_stats(stats);
     struct context *context = context_primary();
     stats->context_retains = context ? context->retains : 0;
     call_unlock();
+}
+
+static bool told(const char *name, bool otherwise) {
+    const char *text = getenv(name);
+    return text != NULL ? text[0] != '0' : otherwise;
+}
+
+/* TICKPATH_SIM_INJECT is NAME:NTH:CODE, several with commas between. */
+static void inject_from(const char *text) {
+    char name[NAME_BYTES];
+    unsigned long long nth;
+    int code, used;
+    while (text != NULL && sscanf(text, " %47[^:]:%llu:%d%n", name, &nth, &code, &used) == 3) {
+        ticksim_inject(name, nth, (CUresult)code);
+        text += used;
+        text += *text == ',';
+    }
+}
+
+__attribute__((constructor)) static void load(void) {
+    const char *text = getenv("TICKPATH_SIM_SEED");
+    memory_start();
+    ticksim_reset(text != NULL ? strtoull(text, NULL, 10) : 0);
+    strict = told("TICKPATH_SIM_STRICT", true);
+    check_leaks = told("TICKPATH_SIM_LEAKS", false);
+    memory_fence(told("TICKPATH_SIM_FENCE", false));
+    inject_from(getenv("TICKPATH_SIM_INJECT"));
+}
+
+__attribute__((destructor)) static void unload(void) {
+    if (context_primary() != NULL) check_leaks_now();
 }

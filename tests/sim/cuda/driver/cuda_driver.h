@@ -43,10 +43,13 @@ typedef void (*CUhostFn)(void *user);
     X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903, "capture was not ended in the same stream as it began") \
     X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904, "capturing stream has unjoined work") \
     X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, "dependency created on uncaptured work in another stream") \
-    X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, "operation would make the legacy stream depend on a capturing blocking stream") \
+    X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, \
+      "operation would make the legacy stream depend on a capturing blocking stream") \
     X(CUDA_ERROR_CAPTURED_EVENT, 907, "operation not permitted on an event last recorded in a capturing stream") \
-    X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, "attempt to terminate a thread-local capture sequence from another thread") \
-    X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, "the graph update was not performed because of a change that violates its constraints") \
+    X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, \
+      "attempt to terminate a thread-local capture sequence from another thread") \
+    X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, \
+      "the graph update was not performed because of a change that violates its constraints") \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 #define CUDA_CODE_VALUE(name, value, text) name = value,
@@ -62,7 +65,13 @@ enum { HOST_PORTABLE = 1, HOST_MAPPED = 2, HOST_WRITE_COMBINED = 4 };
 enum { HOST_REGISTER_FLAGS = 15 };
 enum { STREAM_LEGACY_HANDLE = 1, STREAM_PER_THREAD_HANDLE = 2 };
 
-typedef struct { char bytes[16]; } CUuuid;
-typedef struct { int result; CUhandle error_node; CUhandle error_from_node; } CUgraphExecUpdateResultInfo;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+typedef struct {
+    int result;
+    CUhandle error_node;
+    CUhandle error_from_node;
+} CUgraphExecUpdateResultInfo;
 
 #endif

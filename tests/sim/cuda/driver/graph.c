@@ -4,18 +4,17 @@
 
 enum { INSTANTIATE_FLAGS = 15 };
 
-struct graph *graph_new(void)
-{
+struct graph *graph_new(void) {
     struct graph *graph = fresh(sizeof *graph);
     object_add(&graph->object, KIND_GRAPH);
     return graph;
 }
 
-struct node *graph_add(struct graph *graph, struct work work, struct node *const *before, size_t before_count)
-{
+struct node *graph_add(struct graph *graph, struct work work, struct node *const *before, size_t before_count) {
     struct node *node = fresh(sizeof *node);
     node->work = work;
-    for (size_t i = 0; i < before_count; i++) append((void **)&node->before, &node->before_count, sizeof *before, &before[i]);
+    for (size_t i = 0; i < before_count; i++)
+        append((void **)&node->before, &node->before_count, sizeof *before, &before[i]);
     append((void **)&graph->nodes, &graph->count, sizeof node, &node);
     return node;
 }
@@ -26,8 +25,7 @@ static void dispose(struct object *object) /* what never had a handle is not in 
     else free(object);
 }
 
-void graph_free(struct graph *graph)
-{
+void graph_free(struct graph *graph) {
     for (size_t i = 0; i < graph->count; i++) {
         work_release(&graph->nodes[i]->work);
         free(graph->nodes[i]->before);
@@ -37,22 +35,19 @@ void graph_free(struct graph *graph)
     dispose(&graph->object);
 }
 
-void exec_free(struct exec *exec)
-{
+void exec_free(struct exec *exec) {
     task_drop(&exec->last); /* what was launched goes on */
     graph_free(exec->graph);
     object_drop(&exec->object);
 }
 
-static size_t index_of(const struct graph *graph, const struct node *node)
-{
+static size_t index_of(const struct graph *graph, const struct node *node) {
     size_t index = 0;
     while (graph->nodes[index] != node) index++;
     return index;
 }
 
-static struct graph *copy_of(const struct graph *graph)
-{
+static struct graph *copy_of(const struct graph *graph) {
     struct graph *copy = fresh(sizeof *copy);
     for (size_t i = 0; i < graph->count; i++) {
         const struct node *node = graph->nodes[i];
@@ -64,23 +59,20 @@ static struct graph *copy_of(const struct graph *graph)
     return copy;
 }
 
-static CUresult create(CUhandle *out, unsigned flags)
-{
+static CUresult create(CUhandle *out, unsigned flags) {
     if (out == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     *out = graph_new()->object.handle;
     return CUDA_SUCCESS;
 }
 
-static CUresult destroy(CUhandle handle)
-{
+static CUresult destroy(CUhandle handle) {
     struct graph *graph = object_get(handle, KIND_GRAPH);
     if (graph == NULL) return CUDA_ERROR_INVALID_VALUE;
     graph_free(graph);
     return CUDA_SUCCESS;
 }
 
-static CUresult instantiate(CUhandle *out, CUhandle handle, uint64_t flags)
-{
+static CUresult instantiate(CUhandle *out, CUhandle handle, uint64_t flags) {
     struct graph *graph = object_get(handle, KIND_GRAPH);
     if (out == NULL || graph == NULL || flags & ~(uint64_t)INSTANTIATE_FLAGS) return CUDA_ERROR_INVALID_VALUE;
     struct exec *exec = fresh(sizeof *exec);
@@ -89,16 +81,14 @@ static CUresult instantiate(CUhandle *out, CUhandle handle, uint64_t flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult exec_destroy(CUhandle handle)
-{
+static CUresult exec_destroy(CUhandle handle) {
     struct exec *exec = object_get(handle, KIND_EXEC);
     if (exec == NULL) return CUDA_ERROR_INVALID_VALUE;
     exec_free(exec);
     return CUDA_SUCCESS;
 }
 
-static CUresult upload(CUhandle exec, CUhandle handle)
-{
+static CUresult upload(CUhandle exec, CUhandle handle) {
     struct stream *stream;
     CUresult code = stream_find(handle, &stream);
     if (code != CUDA_SUCCESS || object_get(exec, KIND_EXEC) == NULL) return code ? code : CUDA_ERROR_INVALID_VALUE;
@@ -110,9 +100,8 @@ static CUresult upload(CUhandle exec, CUhandle handle)
 }
 
 /* One node: behind those before it in the graph, the first ones behind the stream. */
-static struct task *launch_node(const struct exec *exec, size_t index, struct task **tasks, struct task *start, unsigned speed,
-                                CUhandle stream)
-{
+static struct task *launch_node(const struct exec *exec, size_t index, struct task **tasks, struct task *start,
+                                unsigned speed, CUhandle stream) {
     const struct node *node = exec->graph->nodes[index];
     struct task **before = NULL;
     size_t count = 0;
@@ -128,8 +117,7 @@ static struct task *launch_node(const struct exec *exec, size_t index, struct ta
     return task;
 }
 
-static bool events_live(const struct exec *exec)
-{
+static bool events_live(const struct exec *exec) {
     for (size_t i = 0; i < exec->graph->count; i++)
         if (exec->graph->nodes[i]->work.event != 0 && object_get(exec->graph->nodes[i]->work.event, KIND_EVENT) == NULL)
             return false;
@@ -137,8 +125,7 @@ static bool events_live(const struct exec *exec)
 }
 
 /* Behind the stream's earlier work, and behind the same executable graph's earlier launches. */
-static CUresult launch(CUhandle exec_handle, CUhandle handle)
-{
+static CUresult launch(CUhandle exec_handle, CUhandle handle) {
     struct stream *stream;
     struct exec *exec = object_get(exec_handle, KIND_EXEC);
     CUresult code = stream_find(handle, &stream);
@@ -162,19 +149,18 @@ static CUresult launch(CUhandle exec_handle, CUhandle handle)
     return CUDA_SUCCESS;
 }
 
-static bool same_shape(const struct graph *a, const struct graph *b)
-{
+static bool same_shape(const struct graph *a, const struct graph *b) {
     if (a->count != b->count) return false;
     for (size_t i = 0; i < a->count; i++) {
-        if (a->nodes[i]->work.kind != b->nodes[i]->work.kind || a->nodes[i]->before_count != b->nodes[i]->before_count) return false;
+        if (a->nodes[i]->work.kind != b->nodes[i]->work.kind || a->nodes[i]->before_count != b->nodes[i]->before_count)
+            return false;
         for (size_t j = 0; j < a->nodes[i]->before_count; j++)
             if (index_of(a, a->nodes[i]->before[j]) != index_of(b, b->nodes[i]->before[j])) return false;
     }
     return true;
 }
 
-static CUresult update(CUhandle exec_handle, CUhandle handle, CUgraphExecUpdateResultInfo *info)
-{
+static CUresult update(CUhandle exec_handle, CUhandle handle, CUgraphExecUpdateResultInfo *info) {
     enum { UPDATE_SUCCESS, UPDATE_ERROR, UPDATE_TOPOLOGY_CHANGED };
     struct exec *exec = object_get(exec_handle, KIND_EXEC);
     struct graph *graph = object_get(handle, KIND_GRAPH);
@@ -187,8 +173,7 @@ static CUresult update(CUhandle exec_handle, CUhandle handle, CUgraphExecUpdateR
     return CUDA_SUCCESS;
 }
 
-static CUresult nodes(CUhandle handle, CUhandle *out, size_t *count)
-{
+static CUresult nodes(CUhandle handle, CUhandle *out, size_t *count) {
     struct graph *graph = object_get(handle, KIND_GRAPH);
     if (graph == NULL || count == NULL) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; out != NULL && i < *count; i++) {
@@ -200,8 +185,7 @@ static CUresult nodes(CUhandle handle, CUhandle *out, size_t *count)
     return CUDA_SUCCESS;
 }
 
-static CUresult node_type(CUhandle handle, int *type)
-{
+static CUresult node_type(CUhandle handle, int *type) {
     enum { KERNEL = 0, MEMCPY = 1, MEMSET = 2, HOST = 3, EMPTY = 5, WAIT_EVENT = 6, EVENT_RECORD = 7 };
     static const int types[] = {EMPTY, MEMCPY, MEMSET, HOST, KERNEL, EVENT_RECORD, WAIT_EVENT, EMPTY, EMPTY};
     struct node *node = object_get(handle, KIND_NODE);
@@ -214,14 +198,12 @@ CUresult cuGraphCreate(CUhandle *graph, unsigned flags) { API(NEEDS_CONTEXT, cre
 CUresult cuGraphDestroy(CUhandle graph) { API(NEEDS_CONTEXT | RELEASES, destroy(graph)); }
 CUresult cuGraphGetNodes(CUhandle graph, CUhandle *out, size_t *count) { API(NEEDS_CONTEXT, nodes(graph, out, count)); }
 CUresult cuGraphNodeGetType(CUhandle node, int *type) { API(NEEDS_CONTEXT, node_type(node, type)); }
-CUresult cuGraphInstantiateWithFlags(CUhandle *exec, CUhandle graph, uint64_t flags)
-{
-    API(NEEDS_CONTEXT, instantiate(exec, graph, flags));
+CUresult cuGraphInstantiateWithFlags(CUhandle *exec, CUhandle graph, uint64_t flags) {
+    API(NEEDS_CONTEXT | UNSAFE, instantiate(exec, graph, flags));
 }
 CUresult cuGraphUpload(CUhandle exec, CUhandle stream) { API(NEEDS_CONTEXT, upload(exec, stream)); }
 CUresult cuGraphLaunch(CUhandle exec, CUhandle stream) { API(NEEDS_CONTEXT, launch(exec, stream)); }
-CUresult cuGraphExecDestroy(CUhandle exec) { API(NEEDS_CONTEXT | RELEASES, exec_destroy(exec)); }
-CUresult cuGraphExecUpdate_v2(CUhandle exec, CUhandle graph, CUgraphExecUpdateResultInfo *info)
-{
+CUresult cuGraphExecDestroy(CUhandle exec) { API(NEEDS_CONTEXT | UNSAFE | RELEASES, exec_destroy(exec)); }
+CUresult cuGraphExecUpdate_v2(CUhandle exec, CUhandle graph, CUgraphExecUpdateResultInfo *info) {
     API(NEEDS_CONTEXT, update(exec, graph, info));
 }

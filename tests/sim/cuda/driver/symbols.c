@@ -6,7 +6,11 @@
 
 /* Where the newest function of a name is not what every version means by it. NULL: the library does not speak that
    signature, and none is better than the wrong one. */
-static const struct { const char *name; int since; const char *function; } exceptions[] = {
+static const struct {
+    const char *name;
+    int since;
+    const char *function;
+} exceptions[] = {
     {"cuCtxSynchronize", 13000, NULL},
     {"cuCtxGetDevice", 13000, NULL},
     {"cuStreamGetCtx", 12050, NULL},
@@ -15,14 +19,16 @@ static const struct { const char *name; int since; const char *function; } excep
     {"cuStreamGetCaptureInfo", 12030, "cuStreamGetCaptureInfo_v3"},
 };
 
-static const struct { CUresult code; const char *name, *text; } codes[] = {
+static const struct {
+    CUresult code;
+    const char *name, *text;
+} codes[] = {
 #define CODE_ROW(name, value, text) {name, #name, text},
     CUDA_CODES(CODE_ROW)
 #undef CODE_ROW
 };
 
-static void *symbol(const char *name, const char *suffix)
-{
+static void *symbol(const char *name, const char *suffix) {
     char full[64];
     Dl_info self;
     snprintf(full, sizeof full, "%s%s", name, suffix);
@@ -33,8 +39,7 @@ static void *symbol(const char *name, const char *suffix)
     return found;
 }
 
-static void *find(const char *name, int version)
-{
+static void *find(const char *name, int version) {
     static const char *const suffixes[] = {"_v3", "_v2", ""};
     size_t best = sizeof exceptions / sizeof *exceptions, count = best;
     for (size_t i = 0; i < count; i++)
@@ -45,8 +50,7 @@ static void *find(const char *name, int version)
     return found;
 }
 
-CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status)
-{
+CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status) {
     enum { FOUND, NOT_FOUND };
     (void)flags; /* which default stream: the legacy one, always */
     if (name == NULL || out == NULL) return CUDA_ERROR_INVALID_VALUE;
@@ -55,8 +59,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t
     return *out != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-static CUresult describe(CUresult code, const char **out, bool name)
-{
+static CUresult describe(CUresult code, const char **out, bool name) {
     if (out == NULL) return CUDA_ERROR_INVALID_VALUE;
     *out = NULL;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)

@@ -3,21 +3,19 @@
 #include <string.h>
 #include "sim.h"
 
-const char *work_name(const struct work *work)
-{
-    static const char *const names[] = {"nothing", "a copy", "a memset", "a host function", "a kernel", "an event record",
-                                        "an event wait", "a value wait", "a value write"};
+const char *work_name(const struct work *work) {
+    static const char *const names[] = {"nothing",         "a copy",       "a memset",
+                                        "a host function", "a kernel",     "an event record",
+                                        "an event wait",   "a value wait", "a value write"};
     return names[work->kind];
 }
 
-struct work work_keep(struct work work)
-{
+struct work work_keep(struct work work) {
     if (work.payload != NULL) work.payload->references++;
     return work;
 }
 
-void work_release(struct work *work)
-{
+void work_release(struct work *work) {
     if (work->payload != NULL && --work->payload->references == 0) {
         free(work->payload->regions);
         free(work->payload);
@@ -25,8 +23,7 @@ void work_release(struct work *work)
     work->payload = NULL;
 }
 
-size_t work_spans(const struct work *work, struct span *spans, size_t spans_max)
-{
+size_t work_spans(const struct work *work, struct span *spans, size_t spans_max) {
     size_t count = 0;
     if (work->kind == WORK_KERNEL) {
         for (size_t i = 0; i < work->payload->region_count && count < spans_max; i++)
@@ -34,20 +31,20 @@ size_t work_spans(const struct work *work, struct span *spans, size_t spans_max)
                                            work->payload->regions[i].writes != 0};
         return count;
     }
-    if (work->kind == WORK_COPY || work->kind == WORK_FILL) spans[count++] = (struct span){work->target, work->bytes, true};
-    if (work->kind == WORK_COPY && work->payload == NULL) spans[count++] = (struct span){work->source, work->bytes, false};
+    if (work->kind == WORK_COPY || work->kind == WORK_FILL)
+        spans[count++] = (struct span){work->target, work->bytes, true};
+    if (work->kind == WORK_COPY && work->payload == NULL)
+        spans[count++] = (struct span){work->source, work->bytes, false};
     return count;
 }
 
-static uint64_t value_at(const struct work *work)
-{
+static uint64_t value_at(const struct work *work) {
     uint64_t value = 0;
     memcpy(&value, memory_view(work->target), work->value_bytes);
     return value;
 }
 
-bool work_ready(const struct work *work)
-{
+bool work_ready(const struct work *work) {
     enum { GEQ, EQ, AND, NOR };
     if (work->kind != WORK_WAIT_VALUE || memory_at(work->target, work->value_bytes).place == PLACE_ILLEGAL) return true;
     uint64_t now = value_at(work);
@@ -59,14 +56,12 @@ bool work_ready(const struct work *work)
     }
 }
 
-static bool reachable(uint64_t address, uint64_t bytes, bool pageable)
-{
+static bool reachable(uint64_t address, uint64_t bytes, bool pageable) {
     enum place place = memory_at(address, bytes).place;
     return place != PLACE_ILLEGAL && (pageable || place != PLACE_PAGEABLE);
 }
 
-static bool run_kernel(const struct work *work)
-{
+static bool run_kernel(const struct work *work) {
     void *views[16];
     const struct payload *payload = work->payload;
     for (size_t i = 0; i < payload->region_count; i++) {
@@ -78,8 +73,7 @@ static bool run_kernel(const struct work *work)
 }
 
 /* A copy may stop half-way, so that who looks too early sees half of it. */
-static bool copy(const struct work *work, uint64_t *progress, bool *finished)
-{
+static bool copy(const struct work *work, uint64_t *progress, bool *finished) {
     if (!reachable(work->target, work->bytes, true)) return false;
     if (work->payload == NULL && !reachable(work->source, work->bytes, true)) return false;
     const char *source = work->payload ? (const char *)work->payload->data : memory_view(work->source);
@@ -91,16 +85,15 @@ static bool copy(const struct work *work, uint64_t *progress, bool *finished)
     return true;
 }
 
-static bool fill(const struct work *work)
-{
+static bool fill(const struct work *work) {
     if (!reachable(work->target, work->bytes, false)) return false;
     char *target = memory_view(work->target);
-    for (uint64_t at = 0; at < work->bytes; at += work->value_bytes) memcpy(target + at, &work->value, work->value_bytes);
+    for (uint64_t at = 0; at < work->bytes; at += work->value_bytes)
+        memcpy(target + at, &work->value, work->value_bytes);
     return true;
 }
 
-bool work_step(struct work *work, uint64_t *progress, bool *finished)
-{
+bool work_step(struct work *work, uint64_t *progress, bool *finished) {
     *finished = true;
     switch (work->kind) {
     case WORK_COPY: return copy(work, progress, finished);
@@ -115,8 +108,7 @@ bool work_step(struct work *work, uint64_t *progress, bool *finished)
     }
 }
 
-void ticksim_affine(const void *shape, void *const *views)
-{
+void ticksim_affine(const void *shape, void *const *views) {
     const struct ticksim_affine_shape *s = shape;
     const float *x = views[0], *w = views[1], *b = views[2];
     float *y = views[3];
