@@ -1,14 +1,23 @@
 """The engines that a GPU machine can prove, and for each where its answers can be had without a captured graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from cuda.bindings import driver
 from tests.cuda_checks import BoundSlot, Expected, bind
 from tests.gpu.ptx_engine import PtxEngine, checked, ptx_expected
 
-from tickpath.engines import Array, DeviceEngine, EngineSpec, ExecutionContext
+from tickpath.engines import Array, DeviceEngine, EngineSpec, ExecutionContext, ModelRefusedError, zoo
+from tickpath.engines.compile import CompileOptions, Plan, compile_model, read_plan
+from tickpath.engines.compile.options import CompileEngine
+from tickpath.engines.compile.plan_file import publish
+from tickpath.engines.plan import load_plan
+from tickpath.engines.tensorrt import find_tensorrt
 from tickpath.graphs.cuda import CudaEngine
 
 
@@ -21,7 +30,38 @@ class Candidate:
     expected: Expected | None = None
 
 
-CANDIDATES: Final = (Candidate("ptx", PtxEngine, ptx_expected),)
+# All that the tests ask for.
+BUCKETS: Final = tuple(range(1, 9))
+
+
+@cache
+def _plan(runtime: CompileEngine, name: str) -> Plan:
+    """A zoo model's plan, built once: reading it back is what a reload does."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / f"{name}.onnx"
+        source.write_bytes(zoo.build(name).SerializeToString())
+        compile_model(source, source.with_suffix(".plan"), CompileOptions(runtime, BUCKETS))
+        return read_plan(source.with_suffix(".plan"))
+
+
+def _load(runtime: CompileEngine, name: str) -> DeviceEngine:
+    with TemporaryDirectory() as folder:
+        plan = _plan(runtime, name)
+        path = Path(folder) / plan.path.name
+        publish(path, plan.content, plan.sidecar)
+        return load_plan(path)
+
+
+def _plans() -> Iterator[Candidate]:
+    """Those of the TensorRT that is installed. Install the one that this GPU is for."""
+    runtimes: tuple[CompileEngine, ...] = ("tensorrt", "tensorrt-rtx")
+    for runtime in runtimes:
+        with suppress(ModelRefusedError):
+            find_tensorrt(runtime)
+            yield from (Candidate(f"{runtime} {name}", partial(_load, runtime, name)) for name in ("mlp", "deeplob"))
+
+
+CANDIDATES: Final = (Candidate("ptx", PtxEngine, ptx_expected), *_plans())
 
 
 class Uncapturable:
