@@ -81,8 +81,8 @@ def _unroll_graph(graph: onnx.GraphProto, scope: Scope, types: Types) -> None:
 
 def _unroll_node(editor: Editor, node: onnx.NodeProto, types: Types) -> None:
     operands = [*node.input, *[""] * (P + 1 - len(node.input))]
-    form = read_recurrence(node, _size(types, operands[R], 2, f"{node.op_type} {node.name!r}"))
-    steps = _size(types, operands[X], form.layout, form.label)
+    form = read_recurrence(node, _size(types, operands[R], 2, f"the hidden size of {node.op_type} {node.name!r}"))
+    steps = _size(types, operands[X], form.layout, f"the sequence length of {form.label}")
     _check_lengths(editor, operands[SEQUENCE_LENS], steps, form)
     dtype = helper.tensor_dtype_to_np_dtype(types[operands[X]].elem_type)
     x = editor.transpose(operands[X], [1, 0, 2]) if form.layout else operands[X]
@@ -102,12 +102,12 @@ def _weights(operands: Sequence[str]) -> list[str]:
     return [operands[place] for place in (W, R, B, P)]
 
 
-def _size(types: Types, name: str, axis: int, label: str) -> int:
-    """A dimension that must be fixed: the sequence's length or the hidden size."""
+def _size(types: Types, name: str, axis: int, what: str) -> int:
+    """A dimension that must be fixed."""
     dimensions = types[name].shape.dim if name in types else ()
     if axis >= len(dimensions) or dimensions[axis].dim_value < 1:
         raise ModelRefusedError(
-            f"the sequence length of {label} isn't fixed, so it can't be unrolled: give the input's sizes with "
+            f"{what} isn't fixed, so it can't be unrolled: give the input's sizes with "
             "--shape, or export the model with a fixed length"
         )
     return int(dimensions[axis].dim_value)
