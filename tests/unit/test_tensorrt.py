@@ -68,6 +68,7 @@ def test_errors_are_said_once_and_warnings_are_not_errors() -> None:
         ("[graphScope.cpp::analyze::471] Error Code 2: bad\nthing", "Error Code 2: bad thing"),
         ("ModelImporter.cpp:1071: Make sure", "Make sure"),
         ("refused In validate at /_src/api/network.cpp:40", "refused"),
+        ("Error (In run at /_src/cuda.cpp:25 (cudaError 35: no driver))", "Error ( (cudaError 35: no driver))"),
     ],
 )
 def test_messages_lose_their_source_positions(text: str, line: str) -> None:

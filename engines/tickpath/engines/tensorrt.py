@@ -220,7 +220,7 @@ def find_tensorrt(name: str) -> TensorRT:
 def one_line(text: str) -> str:
     """A message of TensorRT's without its source positions."""
     text = " ".join(text.split())
-    text = re.sub(r"^(\[?\w+\.cpp:?:\w*:?:?\d*\]?:? )|( In \w+ at /\S+)", "", text)
+    text = re.sub(r"^\[?\w+\.cpp:[\w:]*\]?:? | ?\bIn \w+ at /\S+", "", text)
     return text[:NOTE_CHARS_MAX]
 
 
