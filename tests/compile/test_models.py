@@ -23,7 +23,12 @@ from tickpath.engines.passes.unroll import unroll
 from tickpath.engines.tensorrt import BuildSettings, TensorRT, build, parse
 
 # The zoo's, built as they would be served: those whose build takes seconds.
-QUICK: Final[Mapping[str, tuple[int, ...]]] = {"null": (1, 2, 4, 8), "mlp": (1, 2, 4, 8), "lstm_a": (1,)}
+QUICK: Final[Mapping[str, tuple[int, ...]]] = {
+    "null": (1, 2, 4, 8),
+    "mlp": (1, 2, 4, 8),
+    "deeplob": (1,),
+    "lstm_a": (1,),
+}
 LONG: Final = tuple(name for name in zoo.names() if name not in QUICK)
 
 # A real model of more operators, unrolled, is parsed and not built.
