@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.loadtest.run import OK, ROW, Ending, Run
+from tickpath.loadtest.run import GAP, OK, ROW, Ending, Run
 
 NANOSECONDS = npt.NDArray[np.int64]
 START_NS = 5_000_000_000  # of the sender's clock
@@ -54,4 +54,6 @@ def run_of(
         START_NS + done_ns,
     )
     rows["code"] = OK if codes is None else codes
-    return Run("simulated", "none", "simulated", True, 1, rows, np.zeros(1, np.int64), ending, reason)
+    span_ns = int(max(rows["done_ns"].max(initial=0), rows["intended_ns"].max(initial=0))) - START_NS
+    no_gaps = np.zeros(0, GAP)
+    return Run("simulated", "none", "simulated", True, 1, rows, np.zeros(1, np.int64), ending, reason, span_ns, no_gaps)

@@ -3,18 +3,21 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 try:
+    from collections.abc import Iterator
+    from contextlib import contextmanager
+    from pathlib import Path
+
     import click
+
+    from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
     ) from None
-
-from tickpath.loadtest.command import loadtest
+except KeyboardInterrupt:
+    raise SystemExit(130) from None  # INTERRUPTED, which is not there yet
 
 ADDRESS = "127.0.0.1:7070"
 PORT = click.IntRange(0, 65535)

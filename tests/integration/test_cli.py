@@ -33,6 +33,20 @@ def refused(*arguments: str) -> tuple[int, str]:
     return done.returncode, lines[0]
 
 
+def test_ctrl_c_while_it_is_imported_ends_it_without_a_word() -> None:
+    interrupted = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+import tickpath.cli
+"""
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mlp.onnx, and nan.onnx whose answer is 0/0 and 1/0 and 1."""

@@ -7,7 +7,7 @@ import pytest
 from tests.simulated import run_of
 
 from tickpath.loadtest.compare import BLOCKS_MIN, Comparison, Side, bootstrap_mean, compare
-from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.errors import LoadTestError, StoppedError
 from tickpath.loadtest.run import Ending, Run
 from tickpath.loadtest.schedule import Constant
 from tickpath.wire import Code
@@ -111,10 +111,48 @@ def test_a_run_that_can_not_be_trusted_spoils_the_comparison() -> None:
 
 def test_an_interruption_ends_it_with_the_blocks_that_are_whole() -> None:
     found: Comparison = compare(spoilt(4 * 10 + 4 * 7 + 1, ending="interrupted"))
-    assert found.blocks == 7
-    for number in (5, 4 * 10 + 4 * 5):
-        with pytest.raises(LoadTestError, match=r"interrupted after \d blocks of"):
-            compare(spoilt(number, ending="interrupted"))
+    assert (found.blocks, found.stopped) == (7, "interrupted")
+    assert len(found.differences) == 2
+
+
+@pytest.mark.parametrize("ending", ["interrupted", "server lost"])
+@pytest.mark.parametrize(
+    ("number", "lack", "a_runs", "b_runs"),
+    [
+        (5, "1 block of AAAA whole, a comparison takes 10", 5, 0),
+        (4 * 10 + 4 * 5 + 2, "5 blocks of ABBA whole, a comparison takes 6", 40 + 11, 11),
+    ],
+)
+def test_of_too_few_blocks_the_runs_are_kept(ending: Ending, number: int, lack: str, a_runs: int, b_runs: int) -> None:
+    found = compare(spoilt(number, ending=ending))
+    assert found.differences == ()
+    assert found.stopped.endswith(lack)
+    assert found.stopped.startswith({"interrupted": "interrupted", "server lost": "the server was lost"}[ending])
+    sides = [side for side, _ in found.runs]
+    assert (sides.count("A"), sides.count("B")) == (a_runs, b_runs)
+    assert all(run.ending == "complete" for _, run in found.runs)
+
+
+def test_a_run_that_can_not_begin_ends_it_likewise() -> None:
+    calls: list[str] = []
+    good = bench(1, calls=calls)
+
+    def measure(side: Side, block: int) -> Run:
+        if len(calls) == 50:
+            raise StoppedError("nobody listens")
+        return good(side, block)
+
+    found = compare(measure, blocks=6)
+    assert (found.blocks, found.stopped, len(found.runs)) == (6, "", 48)
+    calls.clear()
+    found = compare(measure, blocks=7)
+    assert found.stopped == "nobody listens; 5 blocks of ABBA whole, a comparison takes 6"
+    assert len(found.runs) == 50
+
+
+def test_without_a_run_there_is_nothing_to_tell() -> None:
+    with pytest.raises(LoadTestError, match="interrupted; 0 blocks of AAAA whole, a comparison takes 10"):
+        compare(spoilt(0, ending="interrupted"))
 
 
 def test_too_few_blocks() -> None:

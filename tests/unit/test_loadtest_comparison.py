@@ -1,11 +1,15 @@
 """A comparison as people read it."""
 
 import io
+import re
 
+import numpy as np
 from rich.console import Console
+from tests.runs import make_run
 
-from tickpath.loadtest.compare import Comparison, Difference, Ratio
+from tickpath.loadtest.compare import Comparison, Difference, Ratio, Side
 from tickpath.loadtest.report.comparison import PROBLEMS_MAX, comparison_parts
+from tickpath.loadtest.run import LOST, Run
 
 SAME = Ratio((1.0, 1.0), 1.0, 0.98, 1.02)
 SLOWER = Ratio((1.5, 1.5), 1.5, 1.4, 1.6)
@@ -32,3 +36,20 @@ def test_a_few_problems_stand_for_many() -> None:
     text = text_of(Comparison((Difference("p50", SAME, SAME),), 10, 0.95, problems))
     assert text.count("INVALID") == PROBLEMS_MAX + 1
     assert "INVALID: 3 more like these" in text
+
+
+def test_of_too_few_blocks_the_medians_of_the_runs() -> None:
+    lost = make_run(seed=3, codes={LOST: 2000})
+    runs: tuple[tuple[Side, Run], ...] = (("A", make_run(seed=1)), ("B", make_run(seed=2)), ("B", lost))
+    text = text_of(Comparison((), 0, 0.95, (), "interrupted; 0 blocks", runs))
+    p50, p99 = np.quantile(runs[0][1].latency_ns(), [0.5, 0.99], method="inverted_cdf") / 1000
+    assert re.search(rf"A +1 +{p50:.1f} +{p99:.1f}", text)
+    assert re.search(r"B +1 ", text)
+    assert "no comparison" in text
+    assert "The comparison ended early: interrupted; 0 blocks" in text
+
+
+def test_an_early_end_with_enough_blocks_is_said() -> None:
+    text = text_of(Comparison((Difference("p50", SAME, SLOWER),), 7, 0.95, (), "nobody listens"))
+    assert "p50: B is 50.0% slower" in text
+    assert "The comparison ended early: nobody listens" in text

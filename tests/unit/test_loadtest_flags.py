@@ -6,27 +6,13 @@ from typing import Any
 
 import pytest
 
-from tickpath.loadtest.errors import LoadTestError
-from tickpath.loadtest.flags import LoopFlags, TargetFlags, parse_range
+from tickpath.loadtest.errors import LoadTestError, UsageError
+from tickpath.loadtest.flags import REQUESTS_MIN, LoopFlags, TargetFlags, check_used, parse_range
 from tickpath.loadtest.runner import ClosedLoop
 from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Ramp
 from tickpath.loadtest.target import UNBOUNDED
 
-TARGET = TargetFlags(
-    host="127.0.0.1",
-    port=7070,
-    uds=None,
-    target="tickpath",
-    model=None,
-    inputs=None,
-    seed=1,
-    request_bytes=280,
-    connections=None,
-    in_flight=None,
-    warmup=200,
-    drain=5.0,
-    cpu=None,
-)
+TARGET = TargetFlags()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +34,7 @@ def test_ranges(text: str, steps: object) -> None:
     "text", ["", "x", "0", "-1", "5:1", "1:5:0", "1:5:-1", "1:2:3:4", "nan", "inf", "1:inf", "1::2", "1:9999"]
 )
 def test_what_is_no_range(text: str) -> None:
-    with pytest.raises(LoadTestError):
+    with pytest.raises(UsageError, match="--rate"):
         parse_range(text)
 
 
@@ -56,10 +42,10 @@ def test_what_is_no_range(text: str) -> None:
     ("flags", "loops"),
     [
         (LoopFlags(rate="1000"), [Constant(1000, 10)]),
-        (LoopFlags(rate="1:2", duration=3), [Constant(1, 3), Constant(2, 3)]),
+        (LoopFlags(rate="5:6", duration=3), [Constant(5, 3), Constant(6, 3)]),
         (LoopFlags(rate="50", distribution="poisson"), [Poisson(50, 10, 7)]),
         (LoopFlags(rate="50", ramp_to=90.0), [Ramp(50, 90, 10)]),
-        (LoopFlags(rate="50", burst="10:90"), [Bursts(50, 0.01, 0.09, 10)]),
+        (LoopFlags(rate="500", burst="10:90"), [Bursts(500, 0.01, 0.09, 10)]),
         (LoopFlags(concurrency="1:3"), [ClosedLoop(1, 10), ClosedLoop(2, 10), ClosedLoop(3, 10)]),
     ],
 )
@@ -84,7 +70,13 @@ def test_a_replay_takes_its_whole_file_unless_told(tmp_path: Path) -> None:
     ("flags", "said"),
     [
         (LoopFlags(), "--rate R, --concurrency N or --replay FILE"),
-        (LoopFlags(rate="1", concurrency="1"), "in one way"),
+        (LoopFlags(rate="1", concurrency="1"), "in one way: .*; --rate and --concurrency came"),
+        (LoopFlags(rate="0"), "--rate takes a number above zero"),
+        (LoopFlags(concurrency="0"), "--concurrency takes a number above zero"),
+        (LoopFlags(rate="1e9"), "20,000,000 requests at most"),
+        (LoopFlags(rate="1e-9"), "constant 1e-09/s is 1 request in 10 s, too few for any figure"),
+        (LoopFlags(rate="0.001", distribution="poisson"), "has no arrival in 10 s"),
+        (LoopFlags(rate="1", ramp_to=0.5, duration=5), "is 4 requests in 5 s"),
         (LoopFlags(rate="1", speed=2.0), "--speed has no meaning with --rate"),
         (LoopFlags(rate="1", pause_max=2.0), "--pause-max has no meaning with --rate"),
         (LoopFlags(concurrency="1", distribution="poisson"), "--distribution has no meaning with --concurrency"),
@@ -94,8 +86,21 @@ def test_a_replay_takes_its_whole_file_unless_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_means_nothing_is_refused(flags: LoopFlags, said: str) -> None:
-    with pytest.raises(LoadTestError, match=said):
+    with pytest.raises(UsageError, match=said):
         flags.loops(1)
+
+
+def test_the_fewest_requests_of_a_rate() -> None:
+    flags = LoopFlags(rate="1", duration=REQUESTS_MIN)
+    assert len(flags.loops(1)) == 1
+    with pytest.raises(UsageError, match=f"is {REQUESTS_MIN - 1} requests in"):
+        replace(flags, duration=REQUESTS_MIN - 1).loops(1)
+
+
+def test_a_file_that_is_wrong_is_no_wrong_flag(tmp_path: Path) -> None:
+    with pytest.raises(LoadTestError) as raised:
+        LoopFlags(replay=tmp_path / "nowhere").loops(1)
+    assert not isinstance(raised.value, UsageError)
 
 
 def test_a_closed_loop_has_a_connection_for_each_in_flight() -> None:
@@ -129,7 +134,40 @@ def test_targets_of_a_comparison(text: str, kind: str, address: str) -> None:
     assert (flags.target, flags.address) == (kind, address)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "echo@", "localhost:", ":7", "a:b"])
+@pytest.mark.parametrize("place", [{"host": "::1"}, {"port": 7070}, {"host": "h", "port": 1}])
+def test_a_socket_and_a_port_are_two_places(place: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"--uds and --(host|port) are two places"):
+        TargetFlags(uds="/run/s", **place)
+
+
+ECHO = replace(TARGET, target="echo")
+
+
+@pytest.mark.parametrize(
+    ("sides", "said"),
+    [
+        ([replace(TARGET, request_bytes=100)], "--request-bytes means nothing to --target tickpath"),
+        ([replace(ECHO, model="mlp")], "--model means nothing to --target echo"),
+        ([replace(ECHO, inputs=Path("x.npz"))] * 2, "--inputs means nothing to --target echo"),
+    ],
+)
+def test_what_no_target_reads_is_refused(sides: list[TargetFlags], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_used(*sides)
+
+
+def test_what_one_of_two_targets_reads_is_taken() -> None:
+    check_used(replace(TARGET, request_bytes=100, model="mlp"), replace(ECHO, request_bytes=100, model="mlp"))
+    check_used(replace(TARGET, target="my:Own", request_bytes=100, model="m", inputs=Path("x.npz")))
+    check_used(TARGET, ECHO)
+
+
+def test_a_kind_of_target_that_is_none() -> None:
+    with pytest.raises(UsageError, match="tickpath, echo or module:Class, 'x' came"):
+        replace(TARGET, target="x")
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "echo@", "localhost:", ":7", "a:b", "a:0", "a:65536", "a:²"])
 def test_what_is_no_target(text: str) -> None:
     with pytest.raises(LoadTestError, match=r"\[KIND@\]HOST:PORT"):
         TARGET.at(text)

@@ -9,10 +9,10 @@ import pytest
 from tests.simulated import on_time, run_of
 
 from tickpath.loadtest.early_stopping import prove, requests_needed
-from tickpath.loadtest.errors import LoadTestError
-from tickpath.loadtest.goodput import PRECISION, Goodput, Slo, judge, parse_slo, search
+from tickpath.loadtest.errors import StoppedError, UsageError
+from tickpath.loadtest.goodput import PRECISION, Goodput, Slo, connections_for, judge, parse_slo, search
 from tickpath.loadtest.latency import P50, P90, P99, P999
-from tickpath.loadtest.run import PENDING, Ending, Run
+from tickpath.loadtest.run import PENDING, SKIPPED, Ending, Run
 from tickpath.loadtest.schedule import Constant, Poisson
 from tickpath.wire import Code
 
@@ -62,7 +62,7 @@ def test_slo(text: str, slo: Slo) -> None:
     "text", ["", "p99", "p99=250", "99=250us", "p100=1ms", "p0=1ms", "p99=0us", "p99=-1us", "p99<1us", "p99=0.1ns"]
 )
 def test_an_slo_that_is_none(text: str) -> None:
-    with pytest.raises(LoadTestError, match="like p99=250us"):
+    with pytest.raises(UsageError, match="like p99=250us"):
         parse_slo(text)
 
 
@@ -149,7 +149,10 @@ def test_no_rate_passes() -> None:
         (answered(1000, 1000, code=Code.OVERLOADED), "1 of 1,000 requests had no prediction"),
         (answered(1000, 1000, code=PENDING), "1 of 1,000 requests had no prediction"),
         (answered(1000, 3_000_000), "it is 3,000.0 µs"),
-        (answered(1000, 1000, ending="interrupted"), "the run was interrupted"),
+        (
+            answered(1000, 1000, code=SKIPPED),
+            "skipped 1 of 1,000 requests, as all that 1 connection may have was in flight: raise --connections",
+        ),
         (answered(100, 1000), "0 of 100 requests over the limit leave it open: 459 are needed, a longer --duration"),
     ],
 )
@@ -163,11 +166,74 @@ def test_a_late_sender_does_not_pass() -> None:
     assert judge(run, 1000, SLO).reason.startswith("the sender was late: 20.0 of the p50")
 
 
-@pytest.mark.parametrize(
-    "run", [answered(1000, 1000, ending="interrupted"), answered(100, 1000)], ids=["interrupted", "too short"]
-)
-def test_the_search_ends_where_going_on_is_no_use(run: Run) -> None:
-    found: Goodput = search(lambda _: run, SLO, 1000)
-    assert (found.rate_hz, len(found.probes)) == (0, 1)
+def test_a_run_that_is_too_short_ends_the_search() -> None:
+    found: Goodput = search(lambda _: answered(100, 1000), SLO, 1000)
+    assert (found.rate_hz, len(found.probes), found.stopped) == (0, 1, "")
     assert found.describe().startswith("goodput 0/s")
     assert found.probes[0].reason in found.describe()
+
+
+def ending_after(count: int, run: Run | None = None) -> Callable[[float], Run]:
+    """All up to 5,000/s passes; after so many runs there is this one, or none."""
+    made: list[float] = []
+
+    def measure(rate_hz: float) -> Run:
+        if len(made) == count:
+            if run is None:
+                raise StoppedError("nobody listens")
+            return run
+        made.append(rate_hz)
+        return answered(rate_hz, 1000 if rate_hz <= 5000 else 3_000_000)
+
+    return measure
+
+
+def test_a_search_that_ends_early_tells_the_best_that_passed() -> None:
+    found = search(ending_after(5, answered(1000, 1000, ending="interrupted")), SLO, 1000)
+    assert [probe.rate_hz for probe in found.probes] == [1000, 2000, 4000, 8000, pytest.approx(5657, abs=1)]
+    assert (found.rate_hz, found.best_hz) == (0, 4000)
+    assert found.describe() == (
+        "goodput at least 4,000/s, UNCONFIRMED: it passed once and takes two passes "
+        "(p99 <= 2,000 µs, 99% confidence, no errors); at 5,657/s it is 3,000.0 µs; the search ended early: interrupted"
+    )
+
+
+def test_a_search_that_can_not_go_on_says_why() -> None:
+    found = search(ending_after(1), SLO, 1000)
+    assert (found.best_hz, found.stopped) == (1000, "nobody listens")
+    assert found.describe().endswith("no higher rate was tried; the search ended early: nobody listens")
+    nothing = search(ending_after(0), SLO, 1000)
+    assert (nothing.best_hz, nothing.probes) == (0, ())
+    assert nothing.describe().startswith("goodput unknown, no rate has passed so far")
+    failed = search(ending_after(1), SLO, 8000)
+    assert "goodput unknown" in failed.describe()
+    assert "at 8,000/s it is 3,000.0 µs" in failed.describe()
+
+
+def test_a_pass_above_a_failure_is_no_best() -> None:
+    """4,000 failed after it had passed: the search went on below, and what passed there is told."""
+    seen: list[float] = []
+
+    def measure(rate_hz: float) -> Run:
+        seen.append(rate_hz)
+        if len(seen) > 3:
+            raise StoppedError("enough")
+        return answered(rate_hz, 1000 if len(seen) < 3 else 3_000_000)
+
+    found = search(measure, SLO, 2000, rate_hz_max=4000)
+    assert [(probe.rate_hz, probe.passed) for probe in found.probes] == [(2000, True), (4000, True), (4000, False)]
+    assert found.best_hz == 2000
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "limit_ns", "in_flight", "connections"),
+    [
+        (100, 250_000, None, 4),  # 128 in flight are more than a queue takes
+        (20_000, 10_000_000, None, 13),  # 400 in flight, 32 on each
+        (20_000, 10_000_000, 64, 13),
+        (20_000, 10_000_000, 8, 50),
+        (100_000, 10**9, None, 256),
+    ],
+)
+def test_connections_of_a_search(rate_hz: float, limit_ns: int, in_flight: int | None, connections: int) -> None:
+    assert connections_for(rate_hz, Slo(P99, limit_ns), in_flight) == connections

@@ -4,22 +4,23 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.runs import START_NS, make_run
+from tests.runs import START_NS, make_goodput, make_run
 
-from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.outputs import Outputs
-from tickpath.loadtest.report.figures import LATE_NS, figures
+from tickpath.loadtest.report.figures import LATE_NS, Gaps, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, csv_text, hgrm_bytes, json_bytes
 from tickpath.loadtest.report.page import page
-from tickpath.loadtest.report.plots import spectrum_svg
+from tickpath.loadtest.report.plots import TITLE_LETTERS, picture, spectrum_svg
 from tickpath.loadtest.report.terminal import report_parts
-from tickpath.loadtest.run import LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
+from tickpath.loadtest.run import GAP, INTERRUPTED, LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
+from tickpath.loadtest.series import NotRun
 from tickpath.wire import Code
 
 PERF_ANALYZER = (
@@ -61,27 +62,32 @@ def test_stages_add_up_to_the_latency(stamps: bool, freeze_s: tuple[float, float
 
 
 def test_every_request_is_counted_once() -> None:
-    codes = {Code.DEADLINE: 5, Code.OVERLOADED: 4, 99: 3, PENDING: 7, SKIPPED: 6, UNSENT: 2, LOST: 1}
+    codes = {Code.DEADLINE: 5, Code.OVERLOADED: 4, 99: 3, PENDING: 7, SKIPPED: 6, UNSENT: 2, LOST: 1, INTERRUPTED: 8}
     found = figures(make_run(codes=codes))
     assert found.errors == {"DEADLINE": 5, "OVERLOADED": 4, "code 99": 3}
-    assert found.unmeasured == {"skipped": 6, "unsent": 2, "pending": 7, "lost": 1}
+    assert found.unmeasured == {"skipped": 6, "unsent": 2, "pending": 7, "lost": 1, "interrupted": 8}
     assert found.answered + sum(found.faults.values()) == 2000
     assert found.sent == 2000 - 6 - 2
 
 
-def test_in_flight_and_span_are_those_of_the_rows() -> None:
+def test_in_flight_span_and_gaps_are_those_of_the_run() -> None:
     rows = np.zeros(4, ROW)
     rows["intended_ns"] = rows["sent_ns"] = START_NS + np.array([0, 10, 20, 30])
     rows["done_ns"] = START_NS + np.array([20, 40, 50, 0])
     rows["code"] = [OK, OK, OK, PENDING]
     rows["sent_ns"][3] += LATE_NS + 1
     rows["done_ns"][3] = 0
-    run = Run("t", "m", "s", True, 1, rows, np.zeros(0, np.int64), "complete", "")
+    gaps = np.array([(0, LATE_NS + 7), (200_000, 450_000)], GAP)
+    run = Run("t", "m", "s", True, 1, rows, np.zeros(0, np.int64), "complete", "", 150_000, gaps)
     found = figures(run)
     assert found.in_flight_max == 2  # the first is answered just as the third leaves
-    assert found.span_s == (30 + LATE_NS + 1) / 1e9
-    assert found.completed_hz == pytest.approx(3 / found.span_s)
+    assert found.span_s == 150e-6
+    assert found.completed_hz == pytest.approx(20_000)
     assert found.late == 1
+    assert found.gaps == Gaps(2, 350_007, 250_000)
+    assert "held up 2 times for more than 100 µs: 350.0 µs in all, 250.0 at most" in " ".join(text_of(run).split())
+    assert read_json(run)[0]["sender_gaps"] == {"count": 2, "total_ns": 350_007, "max_ns": 250_000}
+    assert "held up 2 times" in page([found])
 
 
 def test_the_terminal_says_what_the_rows_say() -> None:
@@ -180,38 +186,96 @@ def test_a_schedule_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
 
 
 def _named(run: Run, schedule: str) -> Run:
-    return Run(run.target, run.model, schedule, True, 1, run.rows, run.connect_ns, "complete", "")
+    return replace(run, schedule=schedule)
 
 
-def test_each_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {kind: tmp_path / f"r.{kind}" for kind in ("json", "html", "png", "hgrm")}
-    outputs = Outputs(**{f"{kind}_path": path for kind, path in names.items()}, samples_path=tmp_path / "r.npy")
-    outputs.check()
-    run = make_run(count=400)
-    assert outputs.report([run])
-    assert names["png"].read_bytes().startswith(b"\x89PNG")
-    assert np.array_equal(np.load(tmp_path / "r.npy"), run.rows)
-    assert all(path.stat().st_size for path in names.values())
-    assert not Outputs(hgrm_path=names["hgrm"]).report([run, make_run(codes={LOST: 999})])
-    assert {path.name for path in tmp_path.glob("*-*")} == {"r-1.hgrm", "r-2.hgrm"}
-    assert "where it went" in capsys.readouterr().out
+def test_a_count_of_one_is_no_plural() -> None:
+    run = make_run(count=1)
+    assert "1 of 1 request answered" in text_of(run)
+    assert "1 of 1 request answered" in page([figures(run)])
+    assert "1 answer nobody asked for" in text_of(replace(run, unasked=1), width=200)
+    assert "2 answers nobody asked for" in text_of(replace(run, unasked=2), width=200)
 
 
-def test_csv_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
-    Outputs(csv_path=Path("-")).report([make_run()])
-    out, err = capsys.readouterr()
-    assert out.startswith(PERF_ANALYZER)
-    assert "p99.9" in err
+def test_goodput_stands_beside_the_runs_it_was_found_by() -> None:
+    goodput = make_goodput()
+    all_figures = [figures(probe.run) for probe in goodput.probes]
+    document = json.loads(json_bytes(all_figures, goodput=goodput))
+    found, probes = document["goodput"], document["goodput"]["probes"]
+    assert (found["percentile"], found["limit_ns"], found["rate_hz"]) == (99, 250_000, 1000)
+    assert [probe["passed"] for probe in probes] == [True, False, True]
+    assert [probe["total"] for probe in probes] == [run["requests"]["meant"] for run in document["runs"]]
+    assert [bool(probe["reason"]) for probe in probes] == [False, True, False]
+    lines = list(csv.DictReader(io.StringIO(csv_text(all_figures, goodput=goodput))))
+    assert [line["passed"] for line in lines] == ["yes", "no", "yes"]
+    assert {line["goodput"] for line in lines} == {"1000.0"}
+    assert lines[1]["reason"] == probes[1]["reason"]
+    assert "goodput" not in json.loads(json_bytes(all_figures))
 
 
-@pytest.mark.parametrize(
-    ("outputs", "said"),
-    [
-        (Outputs(json_path=Path("nowhere/r.json")), "there is no folder nowhere"),
-        (Outputs(json_path=Path(".")), "is a folder"),
-        (Outputs(html_path=Path("-")), "--html can't go to stdout"),
-    ],
-)
-def test_what_cant_be_written_is_said_before_anything_is_measured(outputs: Outputs, said: str) -> None:
-    with pytest.raises(LoadTestError, match=said):
-        outputs.check()
+def test_a_picture_says_what_it_shows_and_cuts_none_of_it_off() -> None:
+    run = _named(make_run(codes={LOST: 500}), 5 * "replay of a file with a long name, ")
+    title = picture(figures(run)).get_suptitle()
+    assert max(map(len, title.splitlines())) <= TITLE_LETTERS
+    said = title.replace("\n", " ")
+    assert run.schedule.strip() in said
+    assert f"INVALID: {figures(run).invalid[0]}" in said
+
+
+def test_dashes_stand_for_the_uncorrected_alone() -> None:
+    all_figures = [figures(make_run(rate_hz=rate_hz, count=round(2 * rate_hz))) for rate_hz in (500, 1000)]
+    dashed = [spectrum_svg(shown).count("stroke-dasharray: ") for shown in (all_figures[:1], all_figures)]
+    assert dashed[0] > 0 == dashed[1]
+    assert "beyond in some run" in spectrum_svg(all_figures)
+    assert "beyond)" in spectrum_svg(all_figures[:1])
+
+
+def test_no_browser_breaks_the_name_of_a_flag() -> None:
+    assert "<code>--connections</code>" in page([figures(make_run(codes={SKIPPED: 500}))])
+
+
+NOT_RUN = NotRun(("constant 2,000/s", "constant 3,000/s"), "nobody listens")
+
+
+def test_what_was_not_run_is_told_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "html")}
+    outputs = Outputs(**{f"{kind}_path": path for kind, path in paths.items()})
+    for runs in ([make_run()], [make_run(), make_run()]):
+        assert outputs.report(runs, NOT_RUN)
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "NOT RUN: constant 2,000/s, constant 3,000/s; nobody listens" in shown
+        assert NOT_RUN.describe() in paths["html"].read_text("utf-8")
+        told = {"schedules": ["constant 2,000/s", "constant 3,000/s"], "reason": "nobody listens"}
+        assert json.loads(paths["json"].read_bytes())["not_run"] == told
+        *made, first, second = csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8")))
+        assert [line["ending"] for line in made] == ["complete"] * len(runs)
+        filled = {name: value for name, value in first.items() if value}
+        assert filled == {
+            "verdict": "not run",
+            "schedule": "constant 2,000/s",
+            "ending": "not run: nobody listens",
+        }
+        assert second["schedule"] == "constant 3,000/s"
+
+
+def test_what_an_interrupted_run_did_not_come_to_has_not_failed() -> None:
+    ended = make_run(codes={UNSENT: 1500, PENDING: 3}, ending="interrupted", reason="stopped early by Ctrl-C")
+    complete = make_run(codes={UNSENT: 1500, PENDING: 3})
+    lines = text_of(make_run(), ended, complete, width=200).splitlines()
+    rows = [line.split() for line in lines if line.startswith("  constant")]
+    assert [row[-1] for row in rows] == ["0", "3", "1,503"]
+    assert "(interrupted)" in rows[1]
+    assert any("The run ended early (interrupted): stopped early by Ctrl-C" in line for line in lines)
+    assert [row["ending"] for row in read_csv(ended, complete)] == [
+        "interrupted: stopped early by Ctrl-C",
+        "complete",
+    ]
+
+
+def test_skipped_requests_come_with_the_remedy() -> None:
+    run = make_run(codes={SKIPPED: 7})
+    line = "skipped 7: 2 connections had as many in flight as may be; raise --connections"
+    assert line in text_of(run, width=200)
+    assert text_of(run, run, width=200).count(line) == 2
+    assert line in page([figures(run)])
+    assert "skipped" not in text_of(make_run())

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from tickpath.loadtest.rows import RowWriter, collect, create_rows, open_rows, reached
-from tickpath.loadtest.run import LOST, OK, PENDING, SKIPPED, UNSENT
+from tickpath.loadtest.run import INTERRUPTED, LOST, OK, PENDING, SKIPPED, UNSENT
 from tickpath.wire import Code
 
 STAMPS = (10, 11, 12, 13, 14, 15)
@@ -58,3 +58,26 @@ def test_what_is_collected_does_not_change_any_more(tmp_path: Path) -> None:
     kept = collect(rows, warmup=0, keep_unsent=True)
     RowWriter(rows).sent(0, 1, 1, 0)
     assert np.array_equal(kept["code"], [UNSENT])
+
+
+def test_a_row_that_its_writer_was_killed_over_is_left_out(tmp_path: Path) -> None:
+    """All of it but the code, which comes last, or all zeros but the times before."""
+    rows = create_rows(tmp_path / "rows", 5)
+    writer = RowWriter(rows)
+    for index in range(3):
+        writer.sent(index, 100 * index, 100 * index + 1, 0)
+        writer.done(index, 100 * index + 50, OK, STAMPS)
+    rows["intended_ns"][2], rows["sent_ns"][2], rows["done_ns"][2], rows["code"][2] = 200, 201, 0, OK
+    kept = collect(rows, warmup=0, keep_unsent=True)
+    assert kept["code"].tolist() == [OK, OK, UNSENT, UNSENT]
+    assert kept["done_ns"].tolist() == [50, 150, 0, 0]
+
+
+def test_what_was_in_flight_is_pending_or_interrupted(tmp_path: Path) -> None:
+    rows = create_rows(tmp_path / "rows", 3)
+    writer = RowWriter(rows)
+    for index in range(2):
+        writer.sent(index, 100 * index, 100 * index + 1, 0)
+    writer.done(0, 50, OK, STAMPS)
+    assert collect(rows, warmup=0, keep_unsent=True)["code"].tolist() == [OK, PENDING, UNSENT]
+    assert collect(rows, warmup=0, keep_unsent=True, interrupted=True)["code"].tolist() == [OK, INTERRUPTED, UNSENT]

@@ -7,7 +7,7 @@ import pytest
 from tests.simulated import on_time, one_at_a_time, run_of
 
 from tickpath.loadtest.latency import summarise
-from tickpath.loadtest.run import LOST, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.run import INTERRUPTED, LOST, PENDING, SKIPPED, UNSENT, Run
 from tickpath.loadtest.schedule import Constant, Poisson
 from tickpath.loadtest.validity import invalid
 from tickpath.wire import Code
@@ -139,6 +139,7 @@ def test_what_was_not_measured_counts_as_slow(code: int, word: str) -> None:
 
 def test_what_an_interrupted_run_did_not_come_to_is_not_missing() -> None:
     assert invalid(ended(UNSENT, 500, "interrupted")) == ()
+    assert invalid(ended(INTERRUPTED, 500, "interrupted")) == ()
     assert invalid(ended(PENDING, 11, "interrupted")) != ()
 
 
@@ -157,6 +158,8 @@ def test_a_lost_server() -> None:
     done_ns = OFFSETS_NS + SERVICE_NS
     run = run_of(OFFSETS_NS, OFFSETS_NS, done_ns, ending="server lost", reason="connection reset after 3 s")
     assert invalid(run) == ("the server was lost: connection reset after 3 s",)
+    killed = replace(run, ending="sender lost", reason="it ended with -9 and said nothing")
+    assert invalid(killed) == ("the sender was lost: it ended with -9 and said nothing",)
 
 
 def test_answers_to_nothing_that_was_asked() -> None:

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tickpath.loadtest.flags import LoopFlags, TargetFlags
+    from tickpath.loadtest.outputs import Outputs
 
 INVALID: Final = 5
 """Exit code where what was measured can't be trusted, or an SLO can't be kept at any rate."""
 
+UNFINISHED: Final = 1
+"""Exit code where not all was measured that was asked for; what was is reported."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 TARGET_FLAGS: Final = (
-    click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST"),
-    click.option("--port", type=click.IntRange(1, 65535), default=7070, show_default=True, metavar="PORT"),
+    click.option("--host", metavar="HOST", help="[default: 127.0.0.1]"),
+    click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="[default: 7070]"),
     click.option("--uds", metavar="PATH", help="A Unix socket instead."),
     click.option(
         "--target",
@@ -31,8 +37,10 @@ TARGET_FLAGS: Final = (
     click.option("--model", metavar="NAME", help="Need not be named where there is only one."),
     click.option("--inputs", type=Path, metavar="FILE.npz", help="Real inputs.  [default: a synthetic order book]"),
     click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the book and of Poisson."),
-    click.option("--request-bytes", type=click.IntRange(6), default=280, show_default=True, help="For echo."),
-    click.option("--connections", type=click.IntRange(1), help="[default: 1, or one for each request in flight]"),
+    click.option("--request-bytes", type=click.IntRange(6), help="For echo.  [default: 280]"),
+    click.option(
+        "--connections", type=click.IntRange(1), help="[default: 1; one for each in flight; as --slo needs them]"
+    ),
     click.option("--in-flight", type=click.IntRange(1), help="Most per connection.  [default: what the server takes]"),
     click.option("--warmup", type=click.IntRange(0), default=200, show_default=True, help="Requests before it counts."),
     click.option(
@@ -56,7 +64,7 @@ LOOP_FLAGS: Final = (
         show_default=True,
         help="Of the gaps, with --rate.",
     ),
-    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, and without any."),
+    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, the peak, and without any."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), metavar="R", help="From --rate, steadily."),
     click.option("--column", metavar="NAME", help="Of FILE."),
     click.option("--unit", type=click.Choice(["ns", "us", "ms", "s"]), help="Of the times in FILE."),
@@ -77,8 +85,8 @@ tickpath loadtest --slo p99=250us
 tickpath loadtest compare 127.0.0.1:7070 127.0.0.1:7071 --rate 1000
 tickpath loadtest referee --model mlp --rate 500
 
-Exit code: 0 all is well, also after Ctrl-C; 5 the figures are INVALID, or no rate keeps the SLO; 2 usage; 1 anything
-else.
+Exit code: 0 all is well, also after Ctrl-C in the last run; 5 the figures are INVALID, or no rate keeps the SLO; 2
+usage; 1 anything else, such as runs that were not made.
 """
 
 
@@ -95,11 +103,13 @@ def _flags(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command
 def _ending() -> Iterator[None]:
     """What can't be measured ends the command with one line."""
     from tickpath.client import TickpathError
-    from tickpath.loadtest.errors import LoadTestError
+    from tickpath.loadtest.errors import LoadTestError, UsageError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was measured is told
     try:
         yield
+    except UsageError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from None
     except (TickpathError, LoadTestError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -116,6 +126,11 @@ def _split(options: dict[str, Any]) -> "tuple[TargetFlags, LoopFlags]":
     return TargetFlags(**target), LoopFlags(**loop)
 
 
+RESULT_FLAGS: Final = (
+    click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout."),
+    click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout."),
+)
+
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
@@ -127,12 +142,11 @@ REQUEST_FLAGS: Final = 8
 @_flags(TARGET_FLAGS)
 @_flags(LOOP_FLAGS)
 @click.option("--slo", metavar="p99=250us", help="Find the highest Poisson rate that keeps it.")
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout.")
-@click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout.")
+@_flags(RESULT_FLAGS)
 @click.option("--html", "html_path", type=Path, metavar="FILE", help="Write a report with plots.")
 @click.option("--png", "png_path", type=Path, metavar="FILE", help="Write the plots alone.")
 @click.option("--hgrm", "hgrm_path", type=Path, metavar="FILE", help="Write an HDR histogram's percentiles.")
-@click.option("--samples", "samples_path", type=Path, metavar="FILE.npy", help="Write every request's row.")
+@click.option("--samples", "samples_path", type=Path, metavar="FILE", help="Write every request's row, as .npy.")
 @click.pass_context
 def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     """Load a server, and see the tail. Latency counts from when each request was meant to leave."""
@@ -142,20 +156,35 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     from rich.console import Console
 
     from tickpath.loadtest import conduct
+    from tickpath.loadtest.errors import as_usage
+    from tickpath.loadtest.flags import check_used
     from tickpath.loadtest.outputs import Outputs
 
-    target, loop = _split(options)
-    outputs, progress = Outputs(**options), Console(stderr=True)
     with _ending():
-        outputs.check()
-        if slo is None:
-            runs = conduct.measure_all([target.load(each) for each in loop.loops(target.seed)], progress)
-            return 0 if outputs.report(runs) else INVALID
-        goodput = conduct.find_goodput(slo, target, loop, progress)
-        outputs.report([probe.run for probe in goodput.probes])
-    # Beside files on stdout, what is for people goes to stderr.
-    click.echo(goodput.describe(), err=Path("-") in (options["json_path"], options["csv_path"]))
-    return 0 if goodput.rate_hz else INVALID
+        target, loop = _split(options)
+        outputs, progress = Outputs(**options), Console(stderr=True)
+        with as_usage():
+            outputs.check()
+        if slo is not None:
+            return _search(slo, target, loop, outputs, progress)
+        loads = [target.load(each) for each in loop.loops(target.seed)]
+        check_used(target)
+        series = conduct.measure_all(loads, progress)
+        valid = outputs.report(series.runs, series.not_run)
+    return UNFINISHED if series.not_run else 0 if valid else INVALID
+
+
+def _search(slo: str, target: "TargetFlags", loop: "LoopFlags", outputs: "Outputs", progress: "Console") -> int:
+    from tickpath.loadtest.conduct import find_goodput
+    from tickpath.loadtest.series import NotRun
+
+    goodput = find_goodput(slo, target, loop, progress)
+    rest = NotRun((f"the rest of the search for {goodput.slo.describe()}",), goodput.stopped)
+    if goodput.probes:
+        outputs.report([probe.run for probe in goodput.probes], rest if goodput.stopped else None, goodput)
+    else:
+        click.echo(goodput.describe(), err=outputs.on_stdout)
+    return UNFINISHED if goodput.stopped else 0 if goodput.rate_hz else INVALID
 
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest compare 127.0.0.1:7070 echo@127.0.0.1:7000 --rate 1000")
@@ -167,22 +196,26 @@ def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
 @click.option(
     "--blocks", type=click.IntRange(6), default=10, show_default=True, help="Of four runs; twice as many in all."
 )
+@_flags(RESULT_FLAGS)
 def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) -> int:
-    """Is B faster than A? Each is [KIND@]HOST:PORT or [KIND@]unix:PATH. Runs alternate, A B B A, after as many of A
-    alone, which tell the smallest difference that can be claimed here."""
+    """Is B faster than A? Each is [KIND@]HOST:PORT or [KIND@]unix:PATH. Each is asked once; then runs of A alone tell
+    the smallest difference that can be claimed here, and as many alternate, A B B A."""
     from dataclasses import replace
 
     from rich.console import Console
 
     from tickpath.loadtest import conduct
-    from tickpath.loadtest.report.comparison import comparison_parts
+    from tickpath.loadtest.outputs import Outputs
 
-    target, loop = _split(options | {"host": "", "port": 0, "uds": None, "target": ""})
     with _ending():
+        options |= {"host": None, "port": None, "uds": None, "target": "tickpath"}
+        target, loop = _split(options)
+        outputs = Outputs(**options)
+        outputs.check()
         left, right = target.at(a), replace(target.at(b), model=model_b or target.model)
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
-    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
-    return INVALID if comparison.problems else 0
+        valid = outputs.report_comparison(a, b, comparison)
+    return UNFINISHED if comparison.stopped else 0 if valid else INVALID
 
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")
@@ -196,14 +229,13 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.conduct import referee as ask
     from tickpath.loadtest.flags import TargetFlags
+    from tickpath.loadtest.referee import ROWS
+    from tickpath.loadtest.report.referee import referee_parts
 
     with _ending():
-        rulings = ask(TargetFlags(**options), slo, rate, duration)
-
-    from tickpath.loadtest.report.referee import referee_table
-
-    Console(highlight=False, markup=False).print(referee_table(rulings), crop=False)
-    return 0 if all(ruling.valid for ruling in rulings) else INVALID
+        rulings = ask(TargetFlags(**options), slo, rate, duration, Console(stderr=True))
+    Console(highlight=False, markup=False).print(*referee_parts(rulings), sep="\n", crop=False)
+    return UNFINISHED if len(rulings) < ROWS else 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 
 def _refuse_flags_before(context: click.Context) -> None:

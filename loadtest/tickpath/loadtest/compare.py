@@ -7,22 +7,26 @@ alone, by the bootstrap; requests of one run are no independent samples of a mac
 
 First the same is done with A in B's place. What difference it finds is none, so a smaller one can't be claimed here.
 
+Where it ends early, the blocks that are whole count; where they are too few, the runs that were made are told alone.
+
 Pure: it is given what measures.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.errors import LoadTestError, StoppedError
 from tickpath.loadtest.latency import P50, P99, P999, is_thin, nearest_rank
 from tickpath.loadtest.run import OK, Run
+from tickpath.loadtest.series import ended_early
 from tickpath.loadtest.validity import invalid
+from tickpath.loadtest.words import counted
 
 Side = Literal["A", "B"]
 Measure = Callable[[Side, int], Run]
@@ -75,52 +79,90 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`problems`: why it is INVALID, a line each; empty where it holds."""
+    """`problems`: why it is INVALID, a line each; empty where it holds. `stopped`: why not all of its blocks were made;
+    empty where they were. `differences`: none where that left too few; `runs` are all that were made to their end."""
 
     differences: tuple[Difference, ...]
     blocks: int
     confidence: float
     problems: tuple[str, ...]
+    stopped: str = ""
+    runs: tuple[tuple[Side, Run], ...] = ()
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Of one order, such as ABBA: those that are whole, then the runs of one that is not."""
+
+    order: str
+    enough: int
+    whole: list[Block] = field(default_factory=list)
+    part: Block = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def lack(self) -> str:
+        """Empty where there are enough."""
+        if len(self.whole) >= self.enough:
+            return ""
+        return f"{counted(len(self.whole), 'block')} of {self.order} whole, a comparison takes {self.enough}"
+
+    def runs(self) -> list[tuple[Side, Run]]:
+        """With the side that each was of."""
+        return [
+            ("B" if side == "B" else "A", run)
+            for block in (*self.whole, self.part)
+            for side, run in zip(self.order, block, strict=False)
+        ]
 
 
 def compare(measure: Measure, blocks: int = BLOCKS, seed: int = 1) -> Comparison:
     """Run `blocks` blocks of A against A, then as many of A against B. `measure(side, block)` makes one run over fresh
-    connections, with a schedule that follows from the block's number. Raises LoadTestError, and what it raises."""
+    connections, with a schedule that follows from the block's number; a StoppedError of it, or a run that ends early,
+    ends the comparison with what there is. Raises LoadTestError, and what else `measure` raises."""
     if blocks < BLOCKS_MIN:
         raise LoadTestError(f"a comparison takes {BLOCKS_MIN} blocks at least, {blocks} came: more blocks")
-    control = _blocks(measure, "AAAA", range(blocks), enough=blocks)
-    trial = _blocks(measure, "ABBA", range(blocks, 2 * blocks), enough=BLOCKS_MIN)
-    runs = [run for block in (*control, *trial) for run in block]
-    if not all(len(run.answered) for run in runs):
-        raise LoadTestError(f"nothing to compare: {next(filter(None, map(invalid, runs)))[0]}")
+    control = _measured(measure, _Blocks("AAAA", enough=blocks), range(blocks))
+    trial = _Blocks("ABBA", enough=BLOCKS_MIN, stopped=control.stopped)
+    if not control.stopped:
+        _measured(measure, trial, range(blocks, 2 * blocks))
+    runs = (*control.runs(), *trial.runs())
+    if lack := control.lack or trial.lack:
+        if not runs:
+            raise LoadTestError(f"{trial.stopped}; {lack}")
+        return Comparison((), len(trial.whole), CONFIDENCE, (), f"{trial.stopped}; {lack}", runs)
+    return _compared(control, trial, runs, seed)
+
+
+def _compared(control: _Blocks, trial: _Blocks, runs: tuple[tuple[Side, Run], ...], seed: int) -> Comparison:
+    whole = [run for block in (*control.whole, *trial.whole) for run in block]
+    if not all(len(run.answered) for run in whole):
+        raise LoadTestError(f"nothing to compare: {next(filter(None, map(invalid, whole)))[0]}")
     differences = (
-        Difference(name, _ratio(control, quantile, seed), _ratio(trial, quantile, seed))
-        for name, quantile in _told(runs).items()
+        Difference(name, _ratio(control.whole, quantile, seed), _ratio(trial.whole, quantile, seed))
+        for name, quantile in _told(whole).items()
     )
-    return Comparison(
-        tuple(differences), len(trial), CONFIDENCE, (*_problems("AAAA", control), *_problems("ABBA", trial))
-    )
+    problems = (*_problems("AAAA", control.whole), *_problems("ABBA", trial.whole))
+    return Comparison(tuple(differences), len(trial.whole), CONFIDENCE, problems, trial.stopped, runs)
 
 
-def _blocks(measure: Measure, order: str, numbers: range, enough: int) -> list[Block]:
-    """All that were measured to their end, before an interruption ended the series."""
-    blocks = []
+def _measured(measure: Measure, blocks: _Blocks, numbers: range) -> _Blocks:
+    """Filled, as far as it went."""
     for number in numbers:
-        if not (block := _block(measure, order, number)):
-            break
-        blocks.append(block)
-    if len(blocks) < enough:
-        raise LoadTestError(f"interrupted after {len(blocks)} blocks of {order}, a comparison takes {enough}")
+        blocks.part = []
+        for side in blocks.order:
+            try:
+                run = measure("B" if side == "B" else "A", number)
+            except StoppedError as error:
+                blocks.stopped = str(error)
+                return blocks
+            if early := ended_early(run):
+                blocks.stopped = early
+                return blocks
+            blocks.part.append(run)
+        blocks.whole.append(blocks.part)
+        blocks.part = []
     return blocks
-
-
-def _block(measure: Measure, order: str, number: int) -> Block:
-    runs = []
-    for side in order:
-        runs.append(measure("B" if side == "B" else "A", number))
-        if runs[-1].ending == "interrupted":
-            return []
-    return runs
 
 
 def _told(runs: list[Run]) -> dict[str, Fraction]:
@@ -135,7 +177,7 @@ def _problems(order: str, blocks: list[Block]) -> tuple[str, ...]:
     for number, block in enumerate(blocks, 1):
         for side, run in zip(order, block, strict=True):
             failed = int(np.count_nonzero(run.rows["code"] > OK))
-            reasons = (*invalid(run), *((f"{failed:,} requests ended with an error",) if failed else ()))
+            reasons = (*invalid(run), *((f"{counted(failed, 'request')} ended with an error",) if failed else ()))
             told += [f"{order} block {number}, {side}: {reason}" for reason in reasons]
     return tuple(told)
 

@@ -6,13 +6,26 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tickpath.loadtest.arrivals import Unit, read_arrivals
-from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.errors import UsageError, as_usage
 from tickpath.loadtest.runner import ClosedLoop, Load
 from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Ramp, Replay, Schedule
 from tickpath.loadtest.target import UNBOUNDED, Options
+from tickpath.loadtest.targets import check_kind
+from tickpath.loadtest.words import counted
 
 # A range of more steps than this was mistyped: at ten seconds each it takes over an hour and a half.
 STEPS_MAX: Final = 1000
+
+# A rate is told as requests over the time from the first to the last: of fewer it would be more than a tenth off.
+REQUESTS_MIN: Final = 10
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 7070
+PORT_MAX: Final = 65_535
+REQUEST_BYTES: Final = 280
+
+# What a target of ours makes nothing of.
+UNREAD: Final = {"tickpath": ("request_bytes",), "echo": ("model", "inputs")}
 
 # Which way of loading a flag belongs to.
 ONLY_WITH: Final = dict.fromkeys(("distribution", "ramp_to", "burst"), "rate") | dict.fromkeys(
@@ -22,41 +35,52 @@ ONLY_WITH: Final = dict.fromkeys(("distribution", "ramp_to", "burst"), "rate") |
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """What to ask, and over what; each flag as it was given."""
+    """What to ask, and over what; each flag as it was given. Raises UsageError."""
 
-    host: str
-    port: int
-    uds: str | None
-    target: str
-    model: str | None
-    inputs: Path | None
-    seed: int
-    request_bytes: int
+    host: str | None = None
+    port: int | None = None
+    uds: str | None = None
+    target: str = "tickpath"
+    model: str | None = None
+    inputs: Path | None = None
+    seed: int = 1
+    request_bytes: int | None = None
     connections: int | None = None
     in_flight: int | None = None
     warmup: int = 200
     drain: float = 5.0
     cpu: int | None = None
 
+    def __post_init__(self) -> None:
+        with as_usage():
+            check_kind(self.target)
+        for name in ("host", "port"):
+            if self.uds is not None and getattr(self, name) is not None:
+                raise UsageError(f"--uds and --{name} are two places: leave one of them out")
+
     @property
     def options(self) -> Options:
         """What a target is made of."""
         inputs = None if self.inputs is None else str(self.inputs)
-        return Options(self.address, self.model, inputs, self.seed, self.request_bytes)
+        return Options(self.address, self.model, inputs, self.seed, self.request_bytes or REQUEST_BYTES)
 
     @property
     def address(self) -> str:
         """As `parse_address` reads it."""
         if self.uds is not None:
             return f"unix:{self.uds}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host, port = self.host or HOST, self.port or PORT
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def load(self, loop: Schedule | ClosedLoop) -> Load:
         """A closed loop has a connection for each request in flight, unless it is told otherwise."""
         default = loop.concurrency if isinstance(loop, ClosedLoop) else 1
         connections = self.connections or default
         if isinstance(loop, ClosedLoop) and connections > loop.concurrency:
-            raise LoadTestError(f"{connections:,} connections are more than the {loop.concurrency:,} in flight")
+            raise UsageError(
+                f"{counted(connections, 'connection')} are more than the {loop.concurrency:,} in flight: "
+                "fewer --connections, or more --concurrency"
+            )
         return Load(
             options=self.options,
             loop=loop,
@@ -71,12 +95,21 @@ class TargetFlags:
     def at(self, text: str) -> "TargetFlags":
         """The same for another target, `[KIND@]HOST:PORT` or `[KIND@]unix:PATH`, such as echo@127.0.0.1:7000."""
         kind, _, address = text.rpartition("@")
+        place = replace(self, target=kind or "tickpath", host=None, port=None, uds=None)
         if address.startswith("unix:"):
-            return replace(self, target=kind or "tickpath", uds=address.removeprefix("unix:"))
+            return replace(place, uds=address.removeprefix("unix:"))
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise LoadTestError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
-        return replace(self, target=kind or "tickpath", uds=None, host=host.strip("[]"), port=int(port))
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+            raise UsageError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
+        return replace(place, host=host.strip("[]"), port=int(port))
+
+
+def check_used(*sides: TargetFlags) -> None:
+    """A flag that none of the targets reads was meant to change something. Raises UsageError."""
+    for name in ("request_bytes", "model", "inputs"):
+        given = [side.target for side in sides if getattr(side, name) is not None]
+        if given and all(name in UNREAD.get(kind, ()) for kind in given):
+            raise UsageError(f"{_flag(name)} means nothing to --target {given[0]}: leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +135,34 @@ class LoopFlags:
         return self.duration or 10.0
 
     def loops(self, seed: int) -> list[Schedule | ClosedLoop]:
-        """One for each run, at least one. Raises LoadTestError."""
+        """One for each run, at least one. Raises UsageError, and LoadTestError for what is wrong with a file."""
         given = [name for name in ("rate", "concurrency", "replay") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise LoadTestError("say how to load, in one way: --rate R, --concurrency N or --replay FILE")
+            came = " and ".join(map(_flag, given)) or "none of them"
+            raise UsageError(f"say how to load, in one way: --rate R, --concurrency N or --replay FILE; {came} came")
         self._check_unused(given[0])
         if self.replay is not None:
             return [self._replayed(self.replay)]
         if self.concurrency is not None:
-            steps = parse_range(self.concurrency)
+            steps = parse_range(self.concurrency, "--concurrency")
             if any(step != int(step) for step in steps):
-                raise LoadTestError(f"--concurrency counts requests in whole numbers, {self.concurrency!r} came")
+                raise UsageError(f"--concurrency counts requests in whole numbers, {self.concurrency!r} came")
             return [ClosedLoop(int(step), self.seconds) for step in steps]
         return [self.at_rate(rate_hz, seed) for rate_hz in parse_range(self.rate or "")]
 
     def at_rate(self, rate_hz: float, seed: int) -> Schedule:
-        """The schedule of this shape at this rate."""
+        """The schedule of this shape at this rate. Raises UsageError."""
+        with as_usage():
+            schedule = self._shaped(rate_hz, seed)
+            count = len(schedule.offsets_ns())
+        if count < REQUESTS_MIN:
+            raise UsageError(
+                f"{schedule.describe()} is {counted(count, 'request')} in {self.seconds:g} s, too few for any figure "
+                f"({REQUESTS_MIN} at least): a higher --rate or a longer --duration"
+            )
+        return schedule
+
+    def _shaped(self, rate_hz: float, seed: int) -> Schedule:
         if self.ramp_to is not None:
             return Ramp(rate_hz, self.ramp_to, self.seconds)
         if self.burst is not None:
@@ -133,31 +178,32 @@ class LoopFlags:
         changed = [name for name in ONLY_WITH if getattr(self, name) != getattr(default, name)]
         for name in changed:
             if ONLY_WITH[name] != given:
-                raise LoadTestError(f"{_flag(name)} has no meaning with --{given}: leave it out")
+                raise UsageError(f"{_flag(name)} has no meaning with --{given}: leave it out")
         if given == "rate" and len(changed) > 1:
-            raise LoadTestError(f"{' and '.join(map(_flag, changed))}: a schedule has one shape, leave the others out")
+            raise UsageError(f"{' and '.join(map(_flag, changed))}: a schedule has one shape, leave the others out")
 
     def _replayed(self, path: Path) -> Replay:
         arrivals_ns = read_arrivals(path, self.column, self.unit)
-        return Replay(arrivals_ns, path.name, self.speed, self.skip, self.pause_max, self.duration)
+        with as_usage():
+            return Replay(arrivals_ns, path.name, self.speed, self.skip, self.pause_max, self.duration)
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def parse_range(text: str) -> list[float]:
+def parse_range(text: str, flag: str = "--rate") -> list[float]:
     """`R`, or `START:END[:STEP]` with its end included and a step of 1 unless told, as perf_analyzer has it."""
     try:
         start, end, step = map(float, _three(text.split(":")))
     except ValueError:
-        raise LoadTestError(f"a number, or START:END:STEP, was expected, {text!r} came") from None
+        raise UsageError(f"{flag} takes a number, or START:END:STEP, {text!r} came") from None
     if not 0 < start <= end < float("inf") or not step > 0:
-        raise LoadTestError(f"START:END:STEP ascends, from above zero in steps above zero, {text!r} came")
+        raise UsageError(f"{flag} takes a number above zero, or START:END:STEP that ascends from one, {text!r} came")
     # A step that is a fraction may miss the end by a rounding.
     count = int((end - start) / step + 1e-9) + 1
     if count > STEPS_MAX:
-        raise LoadTestError(f"{text!r} has {count:,} steps, {STEPS_MAX:,} are the most: a larger STEP")
+        raise UsageError(f"{flag} {text} has {count:,} steps, {STEPS_MAX:,} are the most: a larger STEP")
     return [start + index * step for index in range(count)]
 
 
@@ -170,5 +216,5 @@ def _three(parts: list[str]) -> list[str]:
 def _milliseconds(burst: str) -> tuple[float, float]:
     found = re.fullmatch(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", burst)
     if found is None:
-        raise LoadTestError(f"--burst takes ON:OFF in milliseconds, such as 10:90, {burst!r} came")
+        raise UsageError(f"--burst takes ON:OFF in milliseconds, such as 10:90, {burst!r} came")
     return float(found[1]) / 1e3, float(found[2]) / 1e3

@@ -16,10 +16,12 @@ from typing import Final
 import numpy as np
 
 from tickpath.loadtest.early_stopping import CONFIDENCE, Proof, prove, requests_needed
-from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.errors import StoppedError, UsageError
 from tickpath.loadtest.latency import nearest_rank
-from tickpath.loadtest.run import OK, Run
+from tickpath.loadtest.run import OK, SKIPPED, Run
+from tickpath.loadtest.series import ended_early
 from tickpath.loadtest.validity import invalid
+from tickpath.loadtest.words import counted, rate_text
 
 NS_PER: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 
@@ -27,6 +29,13 @@ NS_PER: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 PRECISION: Final = 0.05
 # No rate that passes is looked for below this share of the first: it was far off, or nothing passes.
 RATE_SHARE_MIN: Final = 1 / 1024
+
+# What a connection to a tickpath server holds, unless it was told otherwise.
+IN_FLIGHT: Final = 32
+# 128 requests are more than a model's queue of 64 takes: it is the server that says no, not a full connection.
+CONNECTIONS_MIN: Final = 4
+# A sender that goes round more of them is late for that alone.
+CONNECTIONS_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +65,56 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """`rate_hz` passed twice; 0 where no rate did. `probes` in the order they were made."""
+    """`rate_hz` passed twice; 0 where no rate did. `probes` in the order they were made. `stopped`: why the search
+    ended before it had an answer; empty where it had one."""
 
     slo: Slo
     confidence: float
     rate_hz: float
     probes: tuple[Probe, ...]
+    stopped: str = ""
+
+    @property
+    def best_hz(self) -> float:
+        """The highest rate that passed, if only once, below all that failed; 0 where there is none."""
+        passed_hz = (probe.rate_hz for probe in self.probes if probe.passed and probe.rate_hz < self._wall_hz)
+        return max(passed_hz, default=0.0)
+
+    @property
+    def _wall_hz(self) -> float:
+        return min((probe.rate_hz for probe in self.probes if not probe.passed), default=math.inf)
 
     def describe(self) -> str:
         """One line: the rate, what it means, and what stands in the way of more."""
-        above = [probe for probe in self.probes if not probe.passed]
-        wall = min(above, key=lambda probe: probe.rate_hz, default=None)
-        limit = f"at {wall.rate_hz:,.0f}/s {wall.reason}" if wall else "no higher rate was tried"
         sure = f"{self.slo.describe()}, {self.confidence:.0%} confidence, no errors"
-        return f"goodput {self.rate_hz:,.0f}/s ({sure}); {limit}"
+        wall = next((probe for probe in self.probes if probe.rate_hz == self._wall_hz and not probe.passed), None)
+        limit = f"at {rate_text(wall.rate_hz)}/s {wall.reason}" if wall else "no higher rate was tried"
+        ended = f"; the search ended early: {self.stopped}" if self.stopped else ""
+        if self.best_hz and not self.rate_hz:
+            best = f"at least {rate_text(self.best_hz)}/s, UNCONFIRMED: it passed once and takes two passes"
+            return f"goodput {best} ({sure}); {limit}{ended}"
+        if self.stopped:
+            return f"goodput unknown, no rate has passed so far ({sure}); {limit}{ended}"
+        return f"goodput {rate_text(self.rate_hz)}/s ({sure}); {limit}"
 
 
 def parse_slo(text: str) -> Slo:
-    """From `p99=250us`, `p99.9=1.5ms`. Raises LoadTestError."""
+    """From `p99=250us`, `p99.9=1.5ms`. Raises UsageError."""
     found = re.fullmatch(rf"p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)({'|'.join(NS_PER)})", text.replace(" ", ""))
     quantile, limit_ns = (Fraction(found[1]) / 100, Fraction(found[2]) * NS_PER[found[3]]) if found else (0, 0)
     if not (0 < quantile < 1 and limit_ns >= 1):
-        raise LoadTestError(f"an SLO is a percentile below 100 and a time above zero, like p99=250us; {text!r} came")
+        raise UsageError(
+            f"--slo takes a percentile below 100 and a time above zero with its unit ({', '.join(NS_PER)}), "
+            f"like p99=250us; {text!r} came"
+        )
     return Slo(Fraction(quantile), int(limit_ns))
+
+
+def connections_for(rate_hz: float, slo: Slo, in_flight: int | None = None) -> int:
+    """Enough for those in flight when each takes twice the limit, by Little's law; `in_flight` on each at most."""
+    waiting = 2 * rate_hz * slo.limit_ns / 1e9
+    needed = math.ceil(waiting / min(in_flight or IN_FLIGHT, IN_FLIGHT))
+    return min(max(needed, CONNECTIONS_MIN), CONNECTIONS_MAX)
 
 
 def judge(run: Run, rate_hz: float, slo: Slo, confidence: float = CONFIDENCE) -> Probe:
@@ -90,18 +126,19 @@ def judge(run: Run, rate_hz: float, slo: Slo, confidence: float = CONFIDENCE) ->
 
 
 def _reason(run: Run, failed: int, proof: Proof, slo: Slo) -> str:
-    if run.ending == "interrupted":
-        return "the run was interrupted"
+    if skipped := run.count(SKIPPED):
+        full = f"all that {counted(run.connections, 'connection')} may have was in flight"
+        return f"skipped {skipped:,} of {counted(len(run.rows), 'request')}, as {full}: raise --connections"
     if problems := invalid(run):
         return problems[0]
     if failed:
-        return f"{failed:,} of {len(run.rows):,} requests had no prediction"
+        return f"{failed:,} of {counted(len(run.rows), 'request')} had no prediction"
     if proof.holds:
         return ""
     found_ns = nearest_rank(np.sort(run.latency_ns()), slo.quantile)
     if found_ns > slo.limit_ns:
         return f"it is {found_ns / 1e3:,.1f} µs"
-    told = f"{proof.over:,} of {proof.total:,} requests over the limit leave it open"
+    told = f"{proof.over:,} of {counted(proof.total, 'request')} over the limit leave it open"
     return f"{told}: {proof.needed:,} are needed, a longer --duration"
 
 
@@ -114,16 +151,21 @@ def search(
     confidence: float = CONFIDENCE,
 ) -> Goodput:
     """Find it. `measure` runs a Poisson schedule at the rate it is given, another seed each time, and long enough for
-    `requests_needed(0, slo.quantile)`. An interrupted run ends the search. Raises what `measure` raises."""
+    `requests_needed(0, slo.quantile)`. An interrupted run and a StoppedError end the search. Raises what else `measure`
+    raises."""
     probes: list[Probe] = []
     passed: list[float] = []
     failed_hz, rate_hz = math.inf, min(start_hz, rate_hz_max)
     while rate_hz >= max(rate_hz_min, start_hz * RATE_SHARE_MIN):
-        probe = judge(measure(rate_hz), rate_hz, slo, confidence)
+        try:
+            run = _whole(measure(rate_hz))
+        except StoppedError as error:
+            return Goodput(slo, confidence, 0.0, tuple(probes), str(error))
+        probe = judge(run, rate_hz, slo, confidence)
         probes.append(probe)
         if probe.passed and rate_hz in passed:
             return Goodput(slo, confidence, rate_hz, tuple(probes))
-        if probe.run.ending == "interrupted" or probe.proof.total < requests_needed(0, slo.quantile, confidence):
+        if probe.proof.total < requests_needed(0, slo.quantile, confidence):
             break
         if probe.passed:
             passed.append(rate_hz)
@@ -132,6 +174,13 @@ def search(
             passed = [other_hz for other_hz in passed if other_hz < rate_hz]
         rate_hz = _next_rate(max(passed, default=0.0), failed_hz, rate_hz_max)
     return Goodput(slo, confidence, 0.0, tuple(probes))
+
+
+def _whole(run: Run) -> Run:
+    """Raises StoppedError where it was interrupted."""
+    if run.ending == "interrupted":
+        raise StoppedError(ended_early(run))
+    return run
 
 
 def _next_rate(passed_hz: float, failed_hz: float, rate_hz_max: float) -> float:

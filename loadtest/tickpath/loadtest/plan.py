@@ -9,11 +9,12 @@ from tickpath.loadtest.target import UNBOUNDED, Options
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One run of a sender. The file `rows` exists: first `warmup` rows that are sent one at a time and are not
-    measured, then the schedule. With a `concurrency` the loop is closed and ends after `seconds`; without, the rows
-    hold intended times as offsets from the start."""
+    """One run of a sender. The files `rows` and `gaps` exist. First come `warmup` rows that are sent one at a time and
+    are not measured, then the schedule. With a `concurrency` the loop is closed and ends after `seconds`; without, the
+    rows hold intended times as offsets from the start."""
 
     rows: str
+    gaps: str
     target: str
     options: Options
     connections: int = 1
@@ -34,10 +35,13 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """All was done, or the server was lost."""
+    """All was done, the server was lost, or the sender was told to stop. From `start_ns` to `asked_ns` it asked, by its
+    monotonic clock; what comes after that are the last answers."""
 
     ending: Ending
     reason: str
+    start_ns: int
+    asked_ns: int
     unasked: int
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.words import rate_text
 
 NANOSECONDS = npt.NDArray[np.int64]
 
@@ -43,7 +44,7 @@ class Constant:
         return _spaced(self.rate_hz, self.seconds)
 
     def describe(self) -> str:
-        return f"constant {_number(self.rate_hz)}/s"
+        return f"constant {rate_text(self.rate_hz)}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,13 @@ class Poisson:
         return np.sort(rng.integers(0, round(self.seconds * 1e9), count))
 
     def describe(self) -> str:
-        return f"Poisson {_number(self.rate_hz)}/s, seed {self.seed}"
+        return f"Poisson {rate_text(self.rate_hz)}/s, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """On for `on_s` with `rate_hz` requests a second at equal distances, then off for `off_s`, and again."""
+    """On for `on_s` with `rate_hz` requests a second at equal distances, then off for `off_s`, and again. A burst holds
+    `on_s` x `rate_hz` requests, rounded, and the first leaves as it begins."""
 
     rate_hz: float
     on_s: float
@@ -83,8 +85,12 @@ class Bursts:
         _above_zero("a rate", self.rate_hz, "requests a second")
         _above_zero("a burst", self.on_s, "seconds")
         _above_zero("the time between bursts", self.off_s, "seconds")
+        if round(self.on_s * self.rate_hz, 9) < 1:
+            raise LoadTestError(
+                f"a burst holds one request at least, {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s hold "
+                f"{self.on_s * self.rate_hz:.2g}: longer bursts, or a higher rate"
+            )
         _check_length(self.rate_hz, self.seconds)
-        _check_length(1 / (self.on_s + self.off_s), self.seconds)
 
     def offsets_ns(self) -> NANOSECONDS:
         burst_ns = _spaced(self.rate_hz, min(self.on_s, self.seconds))
@@ -94,7 +100,9 @@ class Bursts:
         return offsets_ns[offsets_ns < self.seconds * 1e9]
 
     def describe(self) -> str:
-        return f"bursts of {self.on_s * 1e3:g} ms at {_number(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
+        mean_hz = max(1, round(self.rate_hz * self.on_s)) / (self.on_s + self.off_s)
+        shape = f"bursts of {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
+        return f"{shape} (peak {rate_text(self.rate_hz)}/s, mean {rate_text(mean_hz)}/s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,7 @@ class Ramp:
         return _whole_ns(2 * k / np.maximum(self.from_hz + root, np.finfo(np.float64).tiny) * 1e9)
 
     def describe(self) -> str:
-        return f"ramp from {_number(self.from_hz)}/s to {_number(self.to_hz)}/s"
+        return f"ramp from {rate_text(self.from_hz)}/s to {rate_text(self.to_hz)}/s"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +175,7 @@ class Replay:
             parts.append(f"without the first {self.skip:,}")
         if self.pause_s_max is not None:
             cut = np.count_nonzero(self._gaps_ns() > self.pause_s_max * 1e9)
-            parts.append(f"{cut:,} pauses cut to {self.pause_s_max:g} s")
+            parts.append(f"{cut:,} {'pause' if cut == 1 else 'pauses'} cut to {self.pause_s_max:g} s")
         return ", ".join(parts)
 
     def _gaps_ns(self) -> NANOSECONDS:
@@ -196,7 +204,3 @@ def _check_length(rate_hz: float, seconds: float) -> None:
 
 def _too_many(count: int) -> LoadTestError:
     return LoadTestError(f"a run has {REQUESTS_MAX:,} requests at most, {count:,} came: a shorter run or a lower rate")
-
-
-def _number(rate_hz: float) -> str:
-    return f"{rate_hz:,.10g}"

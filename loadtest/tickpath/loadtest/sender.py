@@ -6,6 +6,8 @@ Rules
 - After every send the sockets are looked at once, even when the next request is late already: otherwise the answers
   that came meanwhile would be charged with the sender's own delay.
 - It spins. Only while nothing is in flight and the next request is far does it sleep.
+- It reads the clock once in every turn, and writes down each that took long: what came meanwhile lay unread, whoever is
+  to blame for that.
 
 One thread and no reader beside it: a reader has to wait until the one that spins gives the interpreter away, 5 ms by
 default. Tried against the C floor at 2,000/s on two cores: the round trip's p99 in the quietest of seven runs is 58 µs
@@ -18,12 +20,14 @@ from select import EPOLLIN, EPOLLOUT, epoll
 from typing import Final
 
 from tickpath.loadtest.link import Link
-from tickpath.loadtest.rows import RowWriter
+from tickpath.loadtest.rows import GapWriter, RowWriter
+from tickpath.loadtest.run import GAP_NS
 
 # A sleep with the timer slack lowered ends some 10 to 60 µs late, on a busy machine later: that much is spun.
 SPIN_NS: Final = 500_000
-# Sleeping for less is not worth the way into it and out.
-NAP_NS: Final = 2 * SPIN_NS
+MS: Final = 1_000_000
+# epoll sleeps for whole milliseconds.
+NAP_NS: Final = SPIN_NS + MS
 # Connections looked at in one turn: the rest is there in the next.
 EVENTS_MAX: Final = 64
 
@@ -32,37 +36,47 @@ class ServerLostError(Exception):
     """A connection ended. The text says why."""
 
 
+class StoppedError(Exception):
+    """Whoever started the sender wants it to end."""
+
+
 class Sender:
-    """Sends over `links`, which are ready, and writes down what becomes of it. Indices are places of `rows`."""
+    """Sends over `links`, which are ready, and writes down what becomes of it. Indices are places of `rows`. It stops
+    when there is something to read from the descriptor `stop`, or that has ended."""
 
     def __init__(
         self,
         links: Sequence[Link],
         rows: RowWriter,
+        gaps: GapWriter,
+        stop: int,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.unasked = 0
         """Answers to nothing that was in flight: a second one, or one with an id never sent."""
         self.in_flight = 0
         self._links = links
         self._rows = rows
+        self._gaps = gaps
+        self._stop = stop
         self._clock_ns = clock_ns
-        self._sleep = sleep
+        self._answered: Sequence[Link] = ()
         self._by_descriptor = {link.fileno(): link for link in links}
         self._epoll = epoll()
+        self._epoll.register(stop, EPOLLIN)
         for link in links:
             self._epoll.register(link.fileno(), EPOLLIN)
 
     def open_loop(self, first: int, times_ns: Sequence[int], last_ns: int) -> None:
         """Send request `first + i` at `times_ns[i]`, each on the next connection; none after `last_ns`. Raises
-        ServerLostError."""
-        clock_ns, links = self._clock_ns, self._links
+        ServerLostError, StoppedError."""
+        links = self._links
+        now_ns = self._clock_ns()
         for index, intended_ns in enumerate(times_ns, first):
-            now_ns = clock_ns()
             while now_ns < intended_ns:
-                self.turn(intended_ns - now_ns)
-                now_ns = clock_ns()
+                if intended_ns - now_ns > NAP_NS and not self.in_flight:
+                    now_ns = self._nap(intended_ns - now_ns)
+                now_ns = self.turn(now_ns)
             if now_ns > last_ns:
                 return
             link = links[index % len(links)]
@@ -70,24 +84,26 @@ class Sender:
                 self._send(link, index, intended_ns, now_ns)
             else:
                 self._rows.skipped(index, intended_ns, link.number)
-            self.turn(0)
+            now_ns = self.turn(now_ns)
 
     def closed_loop(self, first: int, last: int, concurrency: int, end_ns: int) -> None:
         """Send requests `first` to `last`, exclusive, and keep `concurrency` of them in flight, spread over the
-        connections: each answer is followed by the next request, until `end_ns`. Raises ServerLostError."""
-        free: Sequence[Link] = [self._links[place % len(self._links)] for place in range(concurrency)]
-        index = first
-        while (now_ns := self._clock_ns()) < end_ns:
-            for link in free:
+        connections: each answer is followed by the next request, until `end_ns`. Raises ServerLostError,
+        StoppedError."""
+        self._answered = [self._links[place % len(self._links)] for place in range(concurrency)]
+        index, now_ns = first, self._clock_ns()
+        while now_ns < end_ns:
+            for link in self._answered:
                 if index == last:
                     return
-                now_ns = self._clock_ns()
-                self._send(link, index, now_ns, now_ns)
+                sent_ns = self._clock_ns()
+                self._send(link, index, sent_ns, sent_ns)
                 index += 1
-            free = self.turn(0)
+            now_ns = self.turn(now_ns)
 
     def warm(self, index: int, end_ns: int) -> None:
-        """Send one request and wait for its answer, until `end_ns` at the most. Raises ServerLostError."""
+        """Send one request and wait for its answer, until `end_ns` at the most. Raises ServerLostError,
+        StoppedError."""
         now_ns = self._clock_ns()
         self._send(self._links[index % len(self._links)], index, now_ns, now_ns)
         self.settle(end_ns)
@@ -98,19 +114,36 @@ class Sender:
         return len(self._links)
 
     def settle(self, end_ns: int) -> None:
-        """Wait until nothing is in flight, or `end_ns` has come. Raises ServerLostError."""
-        while self.in_flight and self._clock_ns() < end_ns:
-            self.turn(0)
+        """Wait until nothing is in flight, or `end_ns` has come. Raises ServerLostError, StoppedError."""
+        now_ns = self._clock_ns()
+        while self.in_flight and now_ns < end_ns:
+            now_ns = self.turn(now_ns)
 
-    def turn(self, ahead_ns: int) -> Sequence[Link]:
-        """Look at the sockets once; the next request is due in `ahead_ns`. Returns a link for each answer that came.
-        Raises ServerLostError."""
+    def linger(self, end_ns: int) -> None:
+        """Read on until `end_ns`, for answers that nobody asked for; a connection that ends now has said all that was.
+        Raises StoppedError."""
+        now_ns = self._clock_ns()
+        while now_ns < end_ns:
+            try:
+                now_ns = self.turn(now_ns)
+            except ServerLostError:
+                now_ns = self._clock_ns()
+
+    def turn(self, now_ns: int) -> int:
+        """Look at the sockets once. `now_ns` is the time when the turn began, which the one before it returned. Raises
+        ServerLostError, StoppedError."""
         ready = self._epoll.poll(0, EVENTS_MAX)
-        if ready:
-            return self._serve(ready)
-        if ahead_ns > NAP_NS and not self.in_flight:
-            self._sleep((ahead_ns - SPIN_NS) / 1e9)
-        return ()
+        self._answered = self._serve(ready) if ready else ()
+        end_ns = self._clock_ns()
+        if end_ns - now_ns > GAP_NS:
+            self._gaps.add(now_ns, end_ns)
+        return end_ns
+
+    def _nap(self, ahead_ns: int) -> int:
+        """Sleep until shortly before the next request, or until something comes. Half a millisecond less is asked for:
+        it is rounded up to a whole one."""
+        self._epoll.poll(((ahead_ns - SPIN_NS) // MS - 0.5) / 1e3, 1)
+        return self._clock_ns()
 
     def _send(self, link: Link, index: int, intended_ns: int, now_ns: int) -> None:
         link.waiting.add(index)
@@ -120,8 +153,11 @@ class Sender:
             self._epoll.modify(link.fileno(), EPOLLIN | EPOLLOUT)
 
     def _serve(self, ready: Sequence[tuple[int, int]]) -> Sequence[Link]:
+        """A link for each answer that came."""
         answered: list[Link] = []
         for descriptor, events in ready:
+            if descriptor == self._stop:
+                raise StoppedError
             link = self._by_descriptor[descriptor]
             if events & EPOLLOUT and link.flush():
                 self._epoll.modify(descriptor, EPOLLIN)

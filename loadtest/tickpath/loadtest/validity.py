@@ -1,9 +1,11 @@
 """When a run is INVALID: when its percentiles may be others than what a user of the schedule would have met.
 
-Two things spoil a percentile, and each is judged by what it does to that percentile, not by its own size:
+Three things spoil a percentile, and each is judged by what it does to that percentile, not by its own size:
 
 - The sender was late. Latency counts from the intended send time, so its lateness is within. What part of the
   percentile that is shows beside the uncorrected one, which counts from the real send time.
+- The sender was held up. While it doesn't run it reads nothing, and what came meanwhile looks as if the server had been
+  slow; a closed loop shows no lateness at all. What it may have taken is counted as its own.
 - Requests were not measured: skipped at the cap on those in flight, unsent as the sender fell behind, pending at the
   end, lost with their connection. As a rule they are those that would have waited longest. So they are taken to have
   waited for ever, and the percentile of all must be near that of the answered.
@@ -17,22 +19,29 @@ from typing import Final
 import numpy as np
 
 from tickpath.loadtest.latency import P50, P99, PERCENTILES, is_thin, nearest_rank, rank_of
-from tickpath.loadtest.run import LOST, OK, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.run import INTERRUPTED, LOST, NANOSECONDS, OK, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.words import counted
 
 # A percentile that is a tenth off still ranks servers; where more is the sender's, it measures the sender.
 SPOILT_SHARE: Final = 0.1
 # What a spinning sender in Python is late by for its own steps: no percentile is told finer than that.
 LATENESS_NS_MIN: Final = 5_000
 
-UNMEASURED: Final = {SKIPPED: "skipped", UNSENT: "unsent", PENDING: "pending", LOST: "lost"}
+UNMEASURED: Final = {
+    SKIPPED: "skipped",
+    UNSENT: "unsent",
+    PENDING: "pending",
+    LOST: "lost",
+    INTERRUPTED: "interrupted",
+}
 
 
 def invalid(run: Run) -> tuple[str, ...]:
     """Why the run's percentiles can't be trusted, a line each that says what to do; empty where they can."""
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
-    lost = (f"the server was lost: {run.reason}",) if run.ending == "server lost" else ()
-    return (*lost, *_unasked(run), *_late(run), *_stood_still(run), *_unmeasured(run))
+    lost = (run.loss,) if run.loss else ()
+    return (*lost, *_unasked(run), *(_late(run) or _held_up(run)), *_stood_still(run), *_unmeasured(run))
 
 
 def _unasked(run: Run) -> tuple[str, ...]:
@@ -41,27 +50,36 @@ def _unasked(run: Run) -> tuple[str, ...]:
 
 
 def _late(run: Run) -> tuple[str, ...]:
-    latency_ns, uncorrected_ns = np.sort(run.latency_ns()), np.sort(run.uncorrected_ns())
-    for name, quantile in _judged(len(latency_ns)).items():
-        whole_ns = nearest_rank(latency_ns, quantile)
-        late_ns = whole_ns - nearest_rank(uncorrected_ns, quantile)
-        if late_ns > max(LATENESS_NS_MIN, SPOILT_SHARE * whole_ns):
-            return (
-                f"the sender was late: {late_ns / 1e3:,.1f} of the {name} of {whole_ns / 1e3:,.1f} µs are its own; "
-                "lower the rate, or give it a core of its own",
-            )
-    return ()
+    told = _own(run.latency_ns(), run.uncorrected_ns())
+    return (f"the sender was late: {told} are its own; lower the rate, or give it a core of its own",) if told else ()
+
+
+def _held_up(run: Run) -> tuple[str, ...]:
+    """Lateness counts too: what is left is what was surely not the sender's."""
+    told = _own(run.latency_ns(), run.uncorrected_ns() - run.held_ns())
+    return (f"the sender was held up: {told} may be its own; give it a core of its own",) if told else ()
+
+
+def _own(whole_ns: NANOSECONDS, others_ns: NANOSECONDS) -> str:
+    """The first percentile of which too much is the sender's own, where `others_ns` is not; empty where none is."""
+    whole_ns, others_ns = np.sort(whole_ns), np.sort(others_ns)
+    for name, quantile in _judged(len(whole_ns)).items():
+        found_ns = nearest_rank(whole_ns, quantile)
+        own_ns = found_ns - nearest_rank(others_ns, quantile)
+        if own_ns > max(LATENESS_NS_MIN, SPOILT_SHARE * found_ns):
+            return f"{own_ns / 1e3:,.1f} of the {name} of {found_ns / 1e3:,.1f} µs"
+    return ""
 
 
 def _stood_still(run: Run) -> tuple[str, ...]:
     """A closed loop asks nothing while it waits: few requests are then missing, however long the server stood still."""
     pending = 0 if run.open_loop else run.count(PENDING)
-    return (f"{pending:,} requests were never answered: the server may have stood still",) if pending else ()
+    return (f"{counted(pending, 'request')} never answered: the server may have stood still",) if pending else ()
 
 
 def _unmeasured(run: Run) -> tuple[str, ...]:
-    # A run that was interrupted ends with the requests that it did not come to.
-    codes = [code for code in UNMEASURED if code != UNSENT or run.ending == "complete"]
+    # A run that was interrupted ends with requests that it did not come to, and with some in flight.
+    codes = [code for code in UNMEASURED if code not in (UNSENT, INTERRUPTED) or run.ending == "complete"]
     missing = sum(map(run.count, codes))
     latency_ns = np.sort(run.latency_ns())
     for name, quantile in _judged(len(latency_ns)).items():

@@ -2,8 +2,8 @@
 
     python -m tickpath.loadtest.worker PLAN.json
 
-It writes rows to a shared file, and a JSON line on stdout when it starts to measure and when it has ended. Whoever
-stops it, with whatever signal, keeps the rows.
+It writes rows to a shared file, and a JSON line on stdout when it starts to measure and when it has ended; it ends when
+its stdin does. Whoever stops it otherwise, with whatever signal, keeps the rows.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,9 +25,9 @@ from tickpath.client.address import parse_address
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.link import open_link
 from tickpath.loadtest.plan import Ended, Failed, Message, Plan, Started
-from tickpath.loadtest.rows import Rows, RowWriter, open_rows
-from tickpath.loadtest.run import OK
-from tickpath.loadtest.sender import Sender, ServerLostError
+from tickpath.loadtest.rows import GapWriter, Rows, RowWriter, open_gaps, open_rows, reached
+from tickpath.loadtest.run import OK, Ending
+from tickpath.loadtest.sender import Sender, ServerLostError, StoppedError
 from tickpath.loadtest.target import Target
 from tickpath.loadtest.targets import make_target
 
@@ -37,6 +38,9 @@ LEAD_NS: Final = 1_000_000
 OVERRUN_NS: Final = 1_000_000_000
 # For one answer in the warm-up: a model that takes longer is not one for this tool.
 WARMUP_NS: Final = 5_000_000_000
+# How long the sender reads on when all is answered, and never less than the slowest answer took: where answers have no
+# ids, a second one to the same request is taken for that to the next, and what is over at the end shows it.
+LINGER_NS: Final = 100_000_000
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_TIMERSLACK: Final = 29
@@ -49,7 +53,7 @@ def run(plan: Plan) -> Ended:
     links = [open_link(n, address, target.dialogue(), plan.in_flight_max) for n in range(plan.connections)]
     _check_room(plan, min(link.in_flight_max for link in links))
     rows = open_rows(Path(plan.rows))
-    sender = Sender(links, RowWriter(rows))
+    sender = Sender(links, RowWriter(rows), GapWriter(open_gaps(Path(plan.gaps))), sys.stdin.fileno())
     _warm_up(plan, sender, rows, target)
     gc.collect()
     gc.freeze()
@@ -83,46 +87,57 @@ def _warm_up(plan: Plan, sender: Sender, rows: Rows, target: Target) -> None:
 
 
 def _measure(plan: Plan, sender: Sender, rows: Rows, started: Started) -> Ended:
-    try:
-        if plan.concurrency:
-            _closed_loop(plan, sender, len(rows), started)
-        else:
-            _open_loop(plan, sender, rows, started)
-    except ServerLostError as error:
-        _hear_out(sender)
-        return Ended("server lost", str(error), sender.unasked)
-    return Ended("complete", "", sender.unasked)
-
-
-def _closed_loop(plan: Plan, sender: Sender, last: int, started: Started) -> None:
     say(started)
-    end_ns = time.monotonic_ns() + round(plan.seconds * 1e9)
-    sender.closed_loop(plan.warmup, last, plan.concurrency, end_ns)
-    sender.settle(time.monotonic_ns() + plan.drain_ns)
+    times_ns = [] if plan.concurrency else _schedule(plan, rows)
+    start_ns = times_ns[0] if times_ns else time.monotonic_ns()
+    asked_ns, reason = 0, ""
+    ending: Ending = "complete"
+    try:
+        _ask(plan, sender, len(rows), start_ns, times_ns)
+        asked_ns = time.monotonic_ns()
+        sender.settle(asked_ns + plan.drain_ns)
+        sender.linger(time.monotonic_ns() + min(plan.drain_ns, max(LINGER_NS, _slowest_ns(rows))))
+    except ServerLostError as error:
+        asked_ns = asked_ns or time.monotonic_ns()
+        _hear_out(sender)
+        ending, reason = "server lost", str(error)
+    except StoppedError:
+        ending = "interrupted"
+    return Ended(ending, reason, start_ns, asked_ns or time.monotonic_ns(), sender.unasked)
 
 
-def _open_loop(plan: Plan, sender: Sender, rows: Rows, started: Started) -> None:
-    """The rows hold the schedule as offsets from its start, which is set when all else is done: whatever was late
+def _ask(plan: Plan, sender: Sender, last: int, start_ns: int, times_ns: Sequence[int]) -> None:
+    if times_ns:
+        sender.open_loop(plan.warmup, times_ns, times_ns[-1] + OVERRUN_NS)
+    else:
+        sender.closed_loop(plan.warmup, last, plan.concurrency, start_ns + round(plan.seconds * 1e9))
+
+
+def _schedule(plan: Plan, rows: Rows) -> list[int]:
+    """The intended times. The rows hold offsets from the start, which is set when all else is done: whatever was late
     until then moves the whole schedule, so that there is no burst at its start."""
     offsets_ns = np.array(rows["intended_ns"][plan.warmup :])
     lead_ns = LEAD_NS
-    say(started)
     while True:
         start_ns = time.monotonic_ns() + lead_ns
         rows["intended_ns"][plan.warmup :] = times_ns = start_ns + offsets_ns
-        times = times_ns.tolist()
+        times: list[int] = times_ns.tolist()
         if time.monotonic_ns() < start_ns:
-            break
+            return times
         lead_ns *= 2
-    sender.open_loop(plan.warmup, times, times[-1] + OVERRUN_NS)
-    sender.settle(max(time.monotonic_ns(), times[-1]) + plan.drain_ns)
+
+
+def _slowest_ns(rows: Rows) -> int:
+    """Of all answers."""
+    come = rows[: reached(rows)]
+    return int((come["done_ns"] - come["sent_ns"]).max(initial=0, where=come["done_ns"] > 0))
 
 
 def _hear_out(sender: Sender) -> None:
     """A server that dies ends all its connections, and what they had brought until then counts."""
     for _ in range(sender.link_count):
         with suppress(ServerLostError):
-            sender.turn(0)
+            sender.turn(time.monotonic_ns())
 
 
 def _tune(cpu: int | None) -> None:

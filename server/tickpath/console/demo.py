@@ -5,14 +5,13 @@ draws the progress line and reads what the sender has measured.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tickpath.client import Client
 from tickpath.console import floor, scrape
@@ -22,6 +21,7 @@ from tickpath.console.server_process import server_process
 from tickpath.console.tables import latency_table, stage_table
 from tickpath.engines import zoo
 from tickpath.loadtest.latency import summarise
+from tickpath.loadtest.progress import watched
 from tickpath.loadtest.run import NANOSECONDS, PENDING, SKIPPED, UNSENT, Run
 from tickpath.loadtest.runner import Load, measure
 from tickpath.loadtest.schedule import Constant
@@ -99,12 +99,12 @@ def _measure_floor(settings: Settings, model: ModelInfo, folder: Path, console: 
 def _stream(settings: Settings, ready: Ready, console: Console) -> Run:
     count = len(settings.schedule.offsets_ns())
     console.print(f"Streaming a synthetic book: {count:,} requests at {settings.rate_hz:,g} a second.")
-    with _progress(count, console) as told:
-        run = measure(Load(Options(ready.address, settings.model), settings.schedule, told=told))
-    if run.ending == "interrupted":
+    with watched(Load(Options(ready.address, settings.model), settings.schedule), "streaming", console) as load:
+        run = measure(load)
+    if run.interrupted:
         console.print("Stopped early: what follows is what was measured until then.")
-    elif run.ending == "server lost":
-        raise ConsoleError(f"the server was lost: {run.reason}")
+    elif run.loss:
+        raise ConsoleError(run.loss)
     elif len(run.answered) < count:
         console.print(f"Only {len(run.answered):,} were answered: {_shortfall(run)}. A lower --rate may help.")
     return run
@@ -113,16 +113,6 @@ def _stream(settings: Settings, ready: Ready, console: Console) -> Run:
 def _shortfall(run: Run) -> str:
     told = [f"{count:,} {what}" for code, what in SHORTFALLS.items() if (count := run.count(code))]
     return ", ".join(told) or "the server refused the others"
-
-
-@contextmanager
-def _progress(count: int, console: Console) -> Iterator[Callable[[int], None]]:
-    """Draws the progress line when it is told how many requests were sent."""
-    columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=count)
-        yield lambda sent: progress.update(task, completed=sent, refresh=True)
 
 
 def _tell(run: Run, floor_ns: NANOSECONDS | None, console: Console) -> None:

@@ -4,20 +4,20 @@ import csv
 import io
 import json
 import signal
+import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.loadtests import LOADTEST, run, start, wait_for_answers
 from tests.reference_server import Behaviour, ReferenceServer, reference_server
 
+from tickpath.cli import main
 from tickpath.loadtest.command import INVALID
-from tickpath.loadtest.rows import open_rows
 from tickpath.loadtest.run import ROW
 
-LOADTEST = (sys.executable, "-m", "tickpath.cli", "loadtest")
 MS = 1_000_000
 DELAY_NS = 2 * MS
 
@@ -30,24 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer
 
 def port_of(server: ReferenceServer) -> str:
     return server.address.rpartition(":")[2]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*LOADTEST, *arguments], capture_output=True, text=True, timeout=100, check=False)
-
-
-def wait_for_answers(command: subprocess.Popen[str], count: int) -> None:
-    """Until its sender, whose rows anyone may read, has that many."""
-    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
-    plan = None
-    while plan is None:
-        assert command.poll() is None
-        for child in children.read_text().split():
-            *_, last = Path(f"/proc/{child}/cmdline").read_text().rstrip("\0").split("\0")
-            plan = Path(last) if last.endswith("plan.json") else None
-    rows = open_rows(plan.with_name("rows"))
-    while np.count_nonzero(rows["done_ns"]) < count:
-        assert command.poll() is None
 
 
 def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Path) -> None:
@@ -74,41 +56,33 @@ def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
 
 
 def test_no_rate_keeps_what_no_request_can(server: ReferenceServer) -> None:
-    """No request is faster than its delay."""
+    """No request is faster than its delay. All of stdout is JSON; what is for people is on stderr."""
     shared = ("--port", port_of(server), "--rate", "600", "--duration", "0.5", "--warmup", "20")
-    impossible = run(*shared, "--slo", "p90=1ms")
+    impossible = run(*shared, "--slo", "p90=1ms", "--json", "-")
     assert impossible.returncode == INVALID
-    assert "goodput 0/s" in impossible.stdout
+    assert "goodput 0/s" in impossible.stderr
+    found = json.loads(impossible.stdout)
+    assert found["goodput"]["rate_hz"] == 0
+    assert len(found["goodput"]["probes"]) == len(found["runs"]) > 0
 
 
 def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceServer) -> None:
-    command = [*LOADTEST, "compare", server.address, server.address, "--rate", "500", "--duration", "30"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with start("compare", server.address, server.address, "--rate", "500", "--duration", "30") as process:
         wait_for_answers(process, 200 + 10)
         process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (1, "")
-    assert complained == "tickpath: interrupted after 0 blocks of AAAA, a comparison takes 10\n"
+    assert complained == (
+        "tickpath: interrupted: stopped early by Ctrl-C; 0 blocks of AAAA whole, a comparison takes 10\n"
+    )
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ended_early_it_tells_what_was_measured(
     server: ReferenceServer, ending: signal.Signals, tmp_path: Path
 ) -> None:
-    command = [
-        *LOADTEST,
-        "--port",
-        port_of(server),
-        "--rate",
-        "500",
-        "--warmup",
-        "10",
-        "--duration",
-        "60",
-        "--samples",
-        str(tmp_path / "s.npy"),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    shared = ("--port", port_of(server), "--rate", "500", "--warmup", "10", "--duration", "60")
+    with start(*shared, "--samples", str(tmp_path / "s.npy")) as process:
         wait_for_answers(process, 10 + 50)
         process.send_signal(ending)
         said, complained = process.communicate(timeout=60)
@@ -118,22 +92,85 @@ def test_ended_early_it_tells_what_was_measured(
     assert 49 < np.count_nonzero(rows["done_ns"]) < 30_000
 
 
-def test_errors_are_one_line(server: ReferenceServer) -> None:
-    for arguments, said in (
-        ((), "--rate R, --concurrency N or --replay FILE"),
+def test_ended_before_it_began_it_has_nothing_to_tell() -> None:
+    """The target takes the connection and never answers: its sender is in the warm-up until it is ended."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        command = [*LOADTEST, "--port", port, "--target", "echo", "--rate", "100"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            accepted, _ = listener.accept()
+            with accepted:
+                assert accepted.recv(4)
+                process.send_signal(signal.SIGINT)
+                said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said, complained.strip()) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (("--rate", "100", "--model", "other"), "no model 'other'"),
         (("--rate", "100", "--target", "nowhere:Class"), "'nowhere:Class' can't be imported"),
-        (("--rate", "100", "--target", "x"), "a target is tickpath, echo or module:Class"),
         (("--replay", "nowhere"), "nowhere can't be read"),
-        (("--rate", "100", "--duration", "1", "--slo", "p99.9=1ms"), "give a longer --duration"),
-    ):
-        done = run("--port", port_of(server), *arguments)
-        assert (done.returncode, done.stdout) == (1, ""), done
-        assert done.stderr.count("\n") == 1
-        assert said in done.stderr
+    ],
+)
+def test_errors_are_one_line(server: ReferenceServer, arguments: tuple[str, ...], said: str) -> None:
+    done = run("--port", port_of(server), *arguments)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "--rate R, --concurrency N or --replay FILE; none of them came"),
+        ("--rate 10 --concurrency 2", "--rate and --concurrency came"),
+        ("--rate 0", "--rate takes a number above zero"),
+        ("--rate -1", "--rate takes a number above zero"),
+        ("--rate abc", "--rate takes a number"),
+        ("--rate 1e-9", "too few for any figure (10 at least): a higher --rate or a longer --duration"),
+        ("--rate 100 --burst 10", "such as 10:90"),
+        ("--rate 100 --target x", "a target is tickpath, echo or module:Class"),
+        ("--rate 100 --uds /run/s --port 7070", "leave one of them out"),
+        ("--rate 100 --request-bytes 80", "leave it out"),
+        ("--rate 100 --json nowhere/r.json", "there is no folder nowhere"),
+        ("--concurrency 2 --connections 3", "fewer --connections"),
+        ("--slo p99=250", "like p99=250us"),
+        ("--slo p99.9=1ms --duration 1", "give a longer --duration"),
+        ("--slo p99=1ms --rate 1e9", "20,000,000 requests at most"),
+        ("compare a b:1 --rate 100", "[KIND@]HOST:PORT"),
+        ("compare a:1 b:1 --rate 100:300:100", "not a range"),
+        ("compare a:1 b:1 --rate 100 --blocks 5", "x>=6"),
+        ("referee --slo p99=1", "like p99=250us"),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_with_2(
+    arguments: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tickpath", "loadtest", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("tickpath: ")
+    assert said in err
 
 
 def test_flags_before_compare_would_be_passed_over() -> None:
     done = run("--rate", "100", "compare", "a:1", "b:1")
     assert done.returncode == 2
     assert "the flags of compare stand behind it" in done.stderr
+
+
+@pytest.mark.parametrize("files", [("--json", "-", "--csv", "-"), ("--json", "r", "--csv", "r"), ("--html", "-")])
+def test_two_outputs_for_one_file_are_a_mistake_of_usage(server: ReferenceServer, files: tuple[str, ...]) -> None:
+    done = run("--port", port_of(server), "--rate", "100", *files)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "loadtest --help" in done.stderr
+
+
+def test_what_can_not_be_written_is_told_before_it_is_measured(server: ReferenceServer) -> None:
+    done = run("compare", server.address, server.address, "--rate", "100", "--json", "/proc/nothing")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "/proc/nothing can't be written: No such file or directory" in done.stderr

@@ -10,6 +10,7 @@ import pytest
 from tests.reference_server import Behaviour, every, reference_server
 
 from tickpath.loadtest.errors import LoadTestError
+from tickpath.loadtest.report.figures import figures
 from tickpath.loadtest.run import LOST, NANOSECONDS, OK, PENDING, SKIPPED, UNSENT, Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Schedule
@@ -75,7 +76,7 @@ def test_a_second_answer_counts_for_nothing_and_is_told(tmp_path: Path) -> None:
     with reference_server(tmp_path, Behaviour(twice=50, delays_ns=(MS,))) as server:
         run = measure(load(server.address))
     assert codes(run) == {OK: COUNT}
-    assert run.unasked in (9, 10)  # the last one's may come after the end
+    assert run.unasked == 10
 
 
 def test_refusals_are_counted_by_their_code(tmp_path: Path) -> None:
@@ -164,6 +165,23 @@ def test_a_closed_loop_keeps_as_many_in_flight_as_it_was_told(tmp_path: Path) ->
     assert len(run.rows) <= 6 * 500 / (13 / 3) + 6
 
 
+def test_time_in_which_a_closed_loop_waits_in_vain_counts(tmp_path: Path) -> None:
+    """The twentieth request is never answered, and nothing is asked after it: 19 predictions in all of the time."""
+    with reference_server(tmp_path, Behaviour(never=20)) as server:
+        run = measure(load(server.address, ClosedLoop(1, 0.5), drain_s=0.1))
+    assert codes(run) == {OK: 19, PENDING: 1}
+    assert run.span_ns >= 500 * MS
+    assert figures(run).completed_hz == 19 / (run.span_ns / 1e9) <= 38
+
+
+def test_the_span_is_that_of_asking_and_of_the_last_answer(tmp_path: Path) -> None:
+    """The wait for one that never comes, which is longer than all of the schedule, is no part of it."""
+    with reference_server(tmp_path, Behaviour(never=COUNT, delays_ns=(50 * MS,))) as server:
+        run = measure(load(server.address, drain_s=60.0 / 100))
+    assert codes(run) == {OK: COUNT - 1, PENDING: 1}
+    assert run.span_ns == run.rows["done_ns"].max() - run.rows["intended_ns"][0]
+
+
 def test_warm_up_is_not_measured(tmp_path: Path) -> None:
     with reference_server(tmp_path, Behaviour()) as server:
         run = measure(load(server.address, warmup=50, connections=2))
@@ -176,7 +194,7 @@ def test_warm_up_is_not_measured(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[int] = []
     with reference_server(tmp_path, Behaviour()) as server:
-        measure(load(server.address, Constant(500, 1), told=told.append))
+        measure(load(server.address, Constant(500, 1), told=lambda rows: told.append(len(rows))))
     assert told == sorted(told)
     assert 0 < told[-1] <= 500
 

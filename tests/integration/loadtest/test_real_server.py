@@ -16,6 +16,7 @@ from tickpath.loadtest.arrivals import read_arrivals
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.inputs import DISTINCT_MAX
 from tickpath.loadtest.latency import summarise
+from tickpath.loadtest.rows import Rows
 from tickpath.loadtest.run import OK
 from tickpath.loadtest.runner import Load, measure
 from tickpath.loadtest.schedule import Constant, Replay
@@ -40,8 +41,8 @@ def test_a_server_that_stops_for_two_seconds_shows_it(server: RunningServer) -> 
     freeze, and p99 lies a twentieth of the freeze below its whole."""
     frozen = threading.Event()
 
-    def freeze(sent: int) -> None:
-        if sent > 1000 and not frozen.is_set():
+    def freeze(rows: Rows) -> None:
+        if len(rows) > 1000 and not frozen.is_set():
             frozen.set()
             os.kill(server.ready.pid, signal.SIGSTOP)
             threading.Timer(FREEZE_S, os.kill, (server.ready.pid, signal.SIGCONT)).start()

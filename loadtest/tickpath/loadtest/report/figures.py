@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.loadtest.latency import Summary, summarise
-from tickpath.loadtest.run import NANOSECONDS, OK, SKIPPED, Run
+from tickpath.loadtest.run import NANOSECONDS, OK, Run
 from tickpath.loadtest.validity import UNMEASURED, invalid
 from tickpath.wire import Code
 
@@ -16,6 +16,15 @@ ROUND_TRIP: Final = "round trip"  # the one stage beside lateness where a target
 # A sender that spins on the clock is a few microseconds late. 100 µs is what a wake-up by the kernel costs, so a
 # request that left later was held up.
 LATE_NS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How often and how long the sender was held up, more than run.GAP_NS each time."""
+
+    count: int
+    total_ns: int
+    max_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,7 @@ class Figures:
     errors: dict[str, int]
     unmeasured: dict[str, int]
     late: int
+    gaps: Gaps
     span_s: float
     in_flight_max: int
 
@@ -86,7 +96,8 @@ def figures(run: Run) -> Figures:
         errors=_errors(run),
         unmeasured={name: run.count(code) for code, name in UNMEASURED.items()},
         late=int(np.count_nonzero(lateness_ns > LATE_NS)),
-        span_s=_span_ns(run) / 1e9,
+        gaps=_gaps(run),
+        span_s=run.span_ns / 1e9,
         in_flight_max=_in_flight_max(run),
     )
 
@@ -115,13 +126,9 @@ def _code_name(code: int) -> str:
     return Code(code).name if code in list(Code) else f"code {code}"
 
 
-def _span_ns(run: Run) -> int:
-    """From the first intended time to the last thing that happened: time in which nothing was answered counts."""
-    due = run.rows[(run.rows["sent_ns"] > 0) | (run.rows["code"] == SKIPPED)]
-    if not len(due):
-        return 0
-    last_ns = max(due["done_ns"].max(), due["sent_ns"].max(), due["intended_ns"].max())
-    return int(last_ns - due["intended_ns"].min())
+def _gaps(run: Run) -> Gaps:
+    spans_ns = run.gaps["end_ns"] - run.gaps["start_ns"]
+    return Gaps(len(spans_ns), int(spans_ns.sum()), int(spans_ns.max(initial=0)))
 
 
 def _in_flight_max(run: Run) -> int:

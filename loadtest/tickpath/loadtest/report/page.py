@@ -3,6 +3,7 @@
 Whatever comes from outside (a target's name, an error's text) is escaped where it enters the page: in `_element`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -16,10 +17,14 @@ from tickpath.loadtest.report.text import (
     cells,
     connections_line,
     ending_line,
+    failed,
+    gaps_line,
     interval_line,
     outcome_line,
+    skipped_line,
     subject,
 )
+from tickpath.loadtest.series import NotRun
 
 ROWS: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "samples")
 OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
@@ -27,16 +32,18 @@ OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
 SPECTRUM: Final = "How long the fastest 50%, 90%, 99% of requests took. Each step to the right is ten times as rare."
 SPECTRA: Final = f"{SPECTRUM} Latency from the intended send, one line a run."
 OVER_TIME: Final = (
-    "Each point is a slice of the run. A peak that slopes down is a stall: those who came later waited less."
+    "Each point is a slice of the run; × marks one with requests that had no prediction. A peak that slopes down is a "
+    "stall: those who came later waited less."
 )
 STAGES: Final = "Each stage begins where the one before ends; together they are the mean latency."
 
 
-def page(all_figures: Sequence[Figures]) -> str:
+def page(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> str:
     """The whole document."""
     css = files(__package__).joinpath("page.css").read_text("utf-8")
     title = subject(all_figures[0])
     sections = [_overview(all_figures)] if len(all_figures) > 1 else []
+    sections += [_element("p", not_run.describe(), "invalid")] if not_run else []
     sections += map(_run, all_figures)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -50,32 +57,36 @@ def _overview(all_figures: Sequence[Figures]) -> str:
     rows = []
     for figures in all_figures:
         told = cells(figures.latency) if figures.latency else dict.fromkeys(OVERVIEW, "-")
-        failed = len(figures.run.rows) - figures.answered
         name = figures.run.schedule + (" INVALID" if figures.invalid else "")
         percentiles = (told[column] for column in OVERVIEW)
-        rows.append((name, *percentiles, f"{figures.completed_hz:,.0f}", f"{failed:,}"))
+        rows.append((name, *percentiles, f"{figures.completed_hz:,.0f}", f"{failed(figures):,}"))
     table = _table(("latency, µs", *OVERVIEW, "answered/s", "failed"), rows)
     measured = [figures for figures in all_figures if figures.latency]
     return table + _element("p", THIN, "faint") + (_plot(spectrum_svg(measured), SPECTRA) if measured else "")
 
 
 def _run(figures: Figures) -> str:
-    lines = [connections_line(figures), outcome_line(figures), ending_line(figures)]
+    lines = [connections_line(figures), outcome_line(figures), skipped_line(figures), ending_line(figures)]
     return "\n".join(
         [
             _element("h2", figures.run.schedule),
             *(_element("p", line) for line in lines if line),
-            *(_element("p", f"INVALID: {line}", "invalid") for line in figures.invalid),
+            *(_whole_flags(_element("p", f"INVALID: {line}", "invalid")) for line in figures.invalid),
             *(_measured(figures) if figures.latency else ()),
         ]
     )
+
+
+def _whole_flags(html: str) -> str:
+    """A browser breaks lines at hyphens, also at those of --connections."""
+    return re.sub(r"--[a-z][a-z-]*", r"<code>\g<0></code>", html)
 
 
 def _measured(figures: Figures) -> Iterable[str]:
     assert figures.latency is not None
     told = {name: cells(summary) for name, summary in figures.distributions.items()}
     yield _tiles(figures, told["latency"])
-    notes = (_element("p", line, "faint") for line in (READING, interval_line(figures.latency), THIN))
+    notes = (_element("p", line, "faint") for line in _notes(figures))
     yield (
         f'<div class="plots">{_plot(spectrum_svg([figures]), SPECTRUM)}{_plot(time_svg(figures), OVER_TIME)}'
         f"{_plot(stages_svg(figures), STAGES)}"
@@ -84,9 +95,14 @@ def _measured(figures: Figures) -> Iterable[str]:
     )
 
 
+def _notes(figures: Figures) -> Sequence[str]:
+    assert figures.latency is not None
+    return READING, gaps_line(figures), interval_line(figures.latency), THIN
+
+
 def _tiles(figures: Figures, told: dict[str, str]) -> str:
     named = {f"{name}, µs": told[name] for name in ("p50", "p99", "p99.9", "max")}
-    named |= {"answered/s": f"{figures.completed_hz:,.0f}", "failed": f"{len(figures.run.rows) - figures.answered:,}"}
+    named |= {"answered/s": f"{figures.completed_hz:,.0f}", "failed": f"{failed(figures):,}"}
     tiles = (
         f'<div class="tile">{_element("span", name, "faint")}{_element("b", value)}</div>'
         for name, value in named.items()

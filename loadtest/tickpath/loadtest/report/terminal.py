@@ -16,23 +16,29 @@ from tickpath.loadtest.report.text import (
     cells,
     connections_line,
     ending_line,
+    failed,
+    gaps_line,
     interval_line,
     microseconds,
     outcome_line,
+    skipped_line,
     subject,
 )
 from tickpath.loadtest.report.whole import keep_whole
+from tickpath.loadtest.series import NotRun
 
 ROWS: Final = ("p50", "p90", "p99", "p99.9", "p99.99", "max", "mean", "samples")
 OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
 
 
-def report_parts(all_figures: Sequence[Figures]) -> list[RenderableType]:
-    """One run in full; several in a line each."""
+def report_parts(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> list[RenderableType]:
+    """One run in full; several in a line each; and what was not run."""
+    rest = [Panel(Text(not_run.describe()), border_style="bold red")] if not_run else []
     if len(all_figures) == 1:
-        return run_parts(all_figures[0])
+        return [*run_parts(all_figures[0]), *rest]
+    notes = [Text(line) for figures in all_figures for line in _notes(figures)]
     banners = [banner for figures in all_figures for banner in _banners(figures, f"{figures.run.schedule}: ")]
-    return [Text(subject(all_figures[0])), overview_table(all_figures), *banners]
+    return [Text(subject(all_figures[0])), overview_table(all_figures), *notes, *banners, *rest]
 
 
 def run_parts(figures: Figures) -> list[RenderableType]:
@@ -41,6 +47,7 @@ def run_parts(figures: Figures) -> list[RenderableType]:
         subject(figures),
         f"{figures.run.schedule}, {connections_line(figures)}",
         outcome_line(figures),
+        skipped_line(figures),
         ending_line(figures),
     ]
     parts: list[RenderableType] = [Text(line) for line in lines if line]
@@ -58,7 +65,7 @@ def latency_table(figures: Figures) -> Table:
     told = [cells(summary) for summary in figures.distributions.values()]
     for row in ROWS:
         table.add_row(row, *(column[row] for column in told))
-    captions = [READING]
+    captions = [READING, gaps_line(figures)]
     if figures.latency:
         captions.append(interval_line(figures.latency))
     if any("~" in cell for column in told for cell in column.values()):
@@ -80,17 +87,24 @@ def stages_table(figures: Figures) -> Table:
 
 
 def overview_table(all_figures: Sequence[Figures]) -> Table:
-    """A line for each run. `failed` counts all that had no prediction, for whatever reason."""
+    """A line for each run."""
     table = _numbers("µs", *OVERVIEW, "done/s", "failed")
     for figures in all_figures:
         told = cells(figures.latency) if figures.latency else dict.fromkeys(OVERVIEW, "-")
-        failed = len(figures.run.rows) - figures.answered
         name = Text(figures.run.schedule)
+        if figures.run.ending != "complete":
+            name.append(f" ({figures.run.ending})")
         if figures.invalid:
             name.append(" INVALID", "bold red")
-        table.add_row(name, *(told[column] for column in OVERVIEW), f"{figures.completed_hz:,.0f}", f"{failed:,}")
+        table.add_row(
+            name, *(told[column] for column in OVERVIEW), f"{figures.completed_hz:,.0f}", f"{failed(figures):,}"
+        )
     table.caption = THIN
     return keep_whole(table)
+
+
+def _notes(figures: Figures) -> list[str]:
+    return [f"{figures.run.schedule}: {line}" for line in (skipped_line(figures), ending_line(figures)) if line]
 
 
 def _banners(figures: Figures, where: str = "") -> list[RenderableType]:

@@ -4,6 +4,8 @@ from typing import Final
 
 from tickpath.loadtest.latency import PERCENTILES, Interval, Summary, is_thin
 from tickpath.loadtest.report.figures import Figures
+from tickpath.loadtest.run import GAP_NS, SKIPPED, UNSENT
+from tickpath.loadtest.words import counted
 
 READING: Final = "latency counts from the intended send, uncorrected from the real one"
 THIN: Final = "~ thin: fewer than ten samples lie beyond it"
@@ -32,6 +34,15 @@ def interval_line(summary: Summary) -> str:
     return f"the latency's p99.9, {summary.p999_interval.confidence:.0%} interval: {_bounds(summary.p999_interval)}"
 
 
+def gaps_line(figures: Figures) -> str:
+    """How much of the run the sender did not see."""
+    gaps, limit = figures.gaps, f"{GAP_NS // 1000}"
+    if not gaps.count:
+        return f"the sender was never held up for more than {limit} µs"
+    long = f"{microseconds(gaps.total_ns)} µs in all, {microseconds(gaps.max_ns)} at most"
+    return f"the sender was held up {gaps.count:,} times for more than {limit} µs: {long}"
+
+
 def _bounds(interval: Interval) -> str:
     low = "?" if interval.low_ns is None else microseconds(interval.low_ns)
     high = "no upper bound from so few samples" if interval.high_ns is None else microseconds(interval.high_ns)
@@ -46,7 +57,7 @@ def subject(figures: Figures) -> str:
 
 def connections_line(figures: Figures) -> str:
     """Over what."""
-    connections = "1 connection" if figures.run.connections == 1 else f"{figures.run.connections:,} connections"
+    connections = counted(figures.run.connections, "connection")
     return connections + (f", opened in {microseconds(figures.connect.max_ns)} µs at most" if figures.connect else "")
 
 
@@ -54,9 +65,23 @@ def outcome_line(figures: Figures) -> str:
     """What became of the requests."""
     total, answered = len(figures.run.rows), figures.answered
     faults = "".join(f", {count:,} {name}" for name, count in figures.faults.items())
-    unasked = f", {figures.run.unasked:,} answers nobody asked for" if figures.run.unasked else ""
+    unasked = f", {counted(figures.run.unasked, 'answer')} nobody asked for" if figures.run.unasked else ""
     rate = f"{figures.completed_hz:,.1f}/s over {figures.span_s:,.2f} s"
-    return f"{answered:,} of {total:,} requests answered with a prediction, {rate}{faults}{unasked}"
+    return f"{answered:,} of {counted(total, 'request')} answered with a prediction, {rate}{faults}{unasked}"
+
+
+def failed(figures: Figures) -> int:
+    """Requests without a prediction, for whatever reason; those apart that a run which ended early did not come to."""
+    missing = len(figures.run.rows) - figures.answered
+    return missing if figures.run.ending == "complete" else missing - figures.run.count(UNSENT)
+
+
+def skipped_line(figures: Figures) -> str:
+    """Empty where none was."""
+    if not (skipped := figures.run.count(SKIPPED)):
+        return ""
+    full = f"{counted(figures.run.connections, 'connection')} had as many in flight as may be"
+    return f"skipped {skipped:,}: {full}; raise --connections"
 
 
 def ending_line(figures: Figures) -> str:
