@@ -3,7 +3,7 @@
  *   floor serve  ADDRESS REPLY_BYTES [--spin] [--touch PAGES]
  *   floor ping   ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin] [--rate HZ]
  *
- * ADDRESS is a TCP port on 127.0.0.1 or the path of a Unix socket (it starts with '/').
+ * ADDRESS is a TCP port on 127.0.0.1, the number alone, or the path of a Unix socket (it starts with '/').
  * A frame is what it is everywhere in tickpath: a 4-byte little-endian length and that many bytes.
  * `serve` answers every frame with a frame of REPLY_BYTES (prefix included), in order, to one client at a time; with --touch it also writes
  * one byte in each of PAGES pages per request, the control for "how much of a tail is only this machine's memory".
@@ -26,7 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAME_BYTES_MAX = 64 << 20, PAGE_BYTES = 4096, SPIN_NS = 200000 /* a sleep ends this late at most, as a rule */ };
+enum {
+    FRAME_BYTES_MAX = 64 << 20,
+    PAGE_BYTES = 4096,
+    PAGES_MAX = 1 << 20,    /* 4 GiB */
+    COUNT_MAX = 100000000,  /* 800 MB of samples */
+    SPIN_NS = 200000,       /* a sleep ends this late at most, as a rule */
+};
 
 static int spin = 0;
 static double rate_hz = 0;
@@ -34,6 +40,30 @@ static double rate_hz = 0;
 static void fail(const char *what) {
     perror(what);
     exit(1);
+}
+
+/* The whole of `text` as a number from `low` to `high`: "127.0.0.1:7601" is not port 127. */
+static uint64_t whole_number(const char *name, const char *text, uint64_t low, uint64_t high) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || value < low || value > high) {
+        fprintf(stderr, "floor: %s is a whole number from %llu to %llu, '%s' came\n", name, (unsigned long long)low,
+                (unsigned long long)high, text);
+        exit(2);
+    }
+    return value;
+}
+
+/* Requests a second, above zero. */
+static double rate(const char *text) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value > 0)) {
+        fprintf(stderr, "floor: --rate is a number above zero, '%s' came\n", text);
+        exit(2);
+    }
+    return value;
 }
 
 static uint64_t now_ns(void) {
@@ -106,7 +136,7 @@ static int open_socket(const char *address, struct sockaddr_storage *where, sock
     } else {
         struct sockaddr_in *tcp_address = (struct sockaddr_in *)where;
         tcp_address->sin_family = AF_INET;
-        tcp_address->sin_port = htons((uint16_t)atoi(address));
+        tcp_address->sin_port = htons((uint16_t)whole_number("a port", address, 0, 65535));
         tcp_address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         *size = sizeof *tcp_address;
     }
@@ -192,13 +222,15 @@ int main(int argc, char **argv) {
     size_t pages = 0;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--spin")) spin = 1;
-        else if (!strcmp(argv[i], "--touch") && i + 1 < argc) pages = (size_t)atol(argv[++i]);
-        else if (!strcmp(argv[i], "--rate") && i + 1 < argc) rate_hz = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--touch") && i + 1 < argc) pages = (size_t)whole_number("PAGES", argv[++i], 0, PAGES_MAX);
+        else if (!strcmp(argv[i], "--rate") && i + 1 < argc) rate_hz = rate(argv[++i]);
         else if (n < 8) words[n++] = argv[i];
     }
-    if (n == 3 && !strcmp(words[0], "serve")) serve(words[1], (size_t)atol(words[2]), pages);
+    if (n == 3 && !strcmp(words[0], "serve")) 
+        serve(words[1], (size_t)whole_number("REPLY_BYTES", words[2], 4, FRAME_BYTES_MAX), pages);
     else if ((n == 6 || n == 7) && !strcmp(words[0], "ping"))
-        ping(words[1], words[2], (size_t)atol(words[3]), (size_t)atol(words[4]), words[5], n == 7 ? words[6] : NULL);
+        ping(words[1], words[2], (size_t)whole_number("COUNT", words[3], 1, COUNT_MAX),
+             (size_t)whole_number("WARMUP", words[4], 0, COUNT_MAX), words[5], n == 7 ? words[6] : NULL);
     else {
         fprintf(stderr, "usage: floor serve ADDRESS REPLY_BYTES [--spin] [--touch PAGES]\n"
                         "       floor ping ADDRESS SAMPLES_OUT COUNT WARMUP REQUEST_FRAME [PREAMBLE_FRAME] [--spin] [--rate HZ]\n");

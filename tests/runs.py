@@ -1,8 +1,13 @@
-"""Runs of a load test whose numbers are known, made of seeded rows."""
+"""Runs of a load test whose numbers are known, made of seeded rows; and what searches and comparisons come to."""
+
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
+from tickpath.loadtest.compare import Comparison, Difference, Ratio
+from tickpath.loadtest.goodput import Goodput, Slo
+from tickpath.loadtest.goodput import judge as judge_rate
 from tickpath.loadtest.run import GAP, OK, ROW, Ending, Run
 
 START_NS = 7_000_000_000
@@ -63,3 +68,17 @@ def _end(rows: npt.NDArray[np.void], codes: dict[int, int]) -> None:
         if code in (-2, -3):
             ended["sent_ns"] = 0
         place -= count
+
+
+def make_goodput() -> Goodput:
+    """1,000/s passed twice; between that it met a server that stood still, and did not."""
+    slo = Slo(Fraction(99, 100), 250_000)
+    good, slow = make_run(), make_run(freeze_s=(0.5, 0.9))
+    probes = tuple(judge_rate(run, 1000.0, slo) for run in (good, slow, good))
+    return Goodput(slo, 0.99, 1000.0, probes)
+
+
+def make_comparison(*problems: str) -> Comparison:
+    """B is half as fast at p50 and the same at p99."""
+    same, slower = Ratio((1.0, 1.0), 1.0, 0.98, 1.02), Ratio((1.5, 1.5), 1.5, 1.4, 1.6)
+    return Comparison((Difference("p50", same, slower), Difference("p99", same, same)), 10, 0.95, problems)

@@ -45,7 +45,7 @@ def test_what_is_no_range(text: str) -> None:
         (LoopFlags(rate="5:6", duration=3), [Constant(5, 3), Constant(6, 3)]),
         (LoopFlags(rate="50", distribution="poisson"), [Poisson(50, 10, 7)]),
         (LoopFlags(rate="50", ramp_to=90.0), [Ramp(50, 90, 10)]),
-        (LoopFlags(rate="50", burst="10:90"), [Bursts(50, 0.01, 0.09, 10)]),
+        (LoopFlags(rate="500", burst="10:90"), [Bursts(500, 0.01, 0.09, 10)]),
         (LoopFlags(concurrency="1:3"), [ClosedLoop(1, 10), ClosedLoop(2, 10), ClosedLoop(3, 10)]),
     ],
 )

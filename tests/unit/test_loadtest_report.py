@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.runs import START_NS, make_run
+from tests.runs import START_NS, make_goodput, make_run
 
-from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.outputs import Outputs
 from tickpath.loadtest.report.figures import LATE_NS, Gaps, figures
 from tickpath.loadtest.report.files import CSV_COLUMNS, csv_text, hgrm_bytes, json_bytes
 from tickpath.loadtest.report.page import page
-from tickpath.loadtest.report.plots import spectrum_svg
+from tickpath.loadtest.report.plots import TITLE_LETTERS, picture, spectrum_svg
 from tickpath.loadtest.report.terminal import report_parts
 from tickpath.loadtest.run import GAP, INTERRUPTED, LOST, OK, PENDING, ROW, SKIPPED, UNSENT, Run
 from tickpath.loadtest.series import NotRun
@@ -190,38 +189,49 @@ def _named(run: Run, schedule: str) -> Run:
     return replace(run, schedule=schedule)
 
 
-def test_each_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {kind: tmp_path / f"r.{kind}" for kind in ("json", "html", "png", "hgrm")}
-    outputs = Outputs(**{f"{kind}_path": path for kind, path in names.items()}, samples_path=tmp_path / "r.npy")
-    outputs.check()
-    run = make_run(count=400)
-    assert outputs.report([run])
-    assert names["png"].read_bytes().startswith(b"\x89PNG")
-    assert np.array_equal(np.load(tmp_path / "r.npy"), run.rows)
-    assert all(path.stat().st_size for path in names.values())
-    assert not Outputs(hgrm_path=names["hgrm"]).report([run, make_run(codes={LOST: 999})])
-    assert {path.name for path in tmp_path.glob("*-*")} == {"r-1.hgrm", "r-2.hgrm"}
-    assert "where it went" in capsys.readouterr().out
+def test_a_count_of_one_is_no_plural() -> None:
+    run = make_run(count=1)
+    assert "1 of 1 request answered" in text_of(run)
+    assert "1 of 1 request answered" in page([figures(run)])
+    assert "1 answer nobody asked for" in text_of(replace(run, unasked=1), width=200)
+    assert "2 answers nobody asked for" in text_of(replace(run, unasked=2), width=200)
 
 
-def test_csv_on_stdout_is_alone_there(capsys: pytest.CaptureFixture[str]) -> None:
-    Outputs(csv_path=Path("-")).report([make_run()])
-    out, err = capsys.readouterr()
-    assert out.startswith(PERF_ANALYZER)
-    assert "p99.9" in err
+def test_goodput_stands_beside_the_runs_it_was_found_by() -> None:
+    goodput = make_goodput()
+    all_figures = [figures(probe.run) for probe in goodput.probes]
+    document = json.loads(json_bytes(all_figures, goodput=goodput))
+    found, probes = document["goodput"], document["goodput"]["probes"]
+    assert (found["percentile"], found["limit_ns"], found["rate_hz"]) == (99, 250_000, 1000)
+    assert [probe["passed"] for probe in probes] == [True, False, True]
+    assert [probe["total"] for probe in probes] == [run["requests"]["meant"] for run in document["runs"]]
+    assert [bool(probe["reason"]) for probe in probes] == [False, True, False]
+    lines = list(csv.DictReader(io.StringIO(csv_text(all_figures, goodput=goodput))))
+    assert [line["passed"] for line in lines] == ["yes", "no", "yes"]
+    assert {line["goodput"] for line in lines} == {"1000.0"}
+    assert lines[1]["reason"] == probes[1]["reason"]
+    assert "goodput" not in json.loads(json_bytes(all_figures))
 
 
-@pytest.mark.parametrize(
-    ("outputs", "said"),
-    [
-        (Outputs(json_path=Path("nowhere/r.json")), "there is no folder nowhere"),
-        (Outputs(json_path=Path(".")), "is a folder"),
-        (Outputs(html_path=Path("-")), "--html can't go to stdout"),
-    ],
-)
-def test_what_cant_be_written_is_said_before_anything_is_measured(outputs: Outputs, said: str) -> None:
-    with pytest.raises(LoadTestError, match=said):
-        outputs.check()
+def test_a_picture_says_what_it_shows_and_cuts_none_of_it_off() -> None:
+    run = _named(make_run(codes={LOST: 500}), 5 * "replay of a file with a long name, ")
+    title = picture(figures(run)).get_suptitle()
+    assert max(map(len, title.splitlines())) <= TITLE_LETTERS
+    said = title.replace("\n", " ")
+    assert run.schedule.strip() in said
+    assert f"INVALID: {figures(run).invalid[0]}" in said
+
+
+def test_dashes_stand_for_the_uncorrected_alone() -> None:
+    all_figures = [figures(make_run(rate_hz=rate_hz, count=round(2 * rate_hz))) for rate_hz in (500, 1000)]
+    dashed = [spectrum_svg(shown).count("stroke-dasharray: ") for shown in (all_figures[:1], all_figures)]
+    assert dashed[0] > 0 == dashed[1]
+    assert "beyond in some run" in spectrum_svg(all_figures)
+    assert "beyond)" in spectrum_svg(all_figures[:1])
+
+
+def test_no_browser_breaks_the_name_of_a_flag() -> None:
+    assert "<code>--connections</code>" in page([figures(make_run(codes={SKIPPED: 500}))])
 
 
 NOT_RUN = NotRun(("constant 2,000/s", "constant 3,000/s"), "nobody listens")
@@ -269,7 +279,3 @@ def test_skipped_requests_come_with_the_remedy() -> None:
     assert text_of(run, run, width=200).count(line) == 2
     assert line in page([figures(run)])
     assert "skipped" not in text_of(make_run())
-
-
-def test_one_request_is_one() -> None:
-    assert "1 of 1 request answered" in text_of(make_run(count=1))

@@ -17,7 +17,7 @@ lengths = st.floats(0.1, 2)
 any_schedule = st.one_of(
     st.builds(Constant, rates, lengths),
     st.builds(Poisson, st.floats(200, 50_000), lengths, st.integers(0, 99)),
-    st.builds(Bursts, rates, st.floats(0.001, 1), st.floats(0.001, 1), lengths),
+    st.builds(Bursts, st.floats(1000, 50_000), st.floats(0.001, 1), st.floats(0.001, 1), lengths),
     st.builds(Ramp, st.one_of(st.just(0.0), rates), rates, lengths),
 )
 
@@ -94,6 +94,18 @@ def test_bursts_are_on_and_off() -> None:
     assert offsets_ms.tolist() == [0, 1, 2, 100, 101, 102, 200, 201, 202]
 
 
+@pytest.mark.parametrize(
+    ("rate_hz", "on_s", "off_s", "mean"),
+    [(1000, 0.001, 0.009, "100"), (1500, 0.001, 0.001, "1,000"), (300, 1, 2, "100")],
+)
+def test_the_mean_that_bursts_promise_is_the_one_they_keep(
+    rate_hz: float, on_s: float, off_s: float, mean: str
+) -> None:
+    bursts = Bursts(rate_hz, on_s, off_s, seconds=100 * (on_s + off_s))
+    assert len(bursts.offsets_ns()) / bursts.seconds == pytest.approx(float(mean.replace(",", "")))
+    assert bursts.describe().endswith(f"mean {mean}/s)")
+
+
 @pytest.mark.parametrize(("from_hz", "to_hz"), [(0, 4000), (1000, 3000), (3000, 1000), (2000, 2000)])
 def test_a_ramp_has_the_area_under_its_rate(from_hz: float, to_hz: float) -> None:
     offsets_ns = Ramp(from_hz, to_hz, 10).offsets_ns()
@@ -117,7 +129,7 @@ def replay(speed: float = 1.0, skip: int = 0, pause_s_max: float | None = None, 
         (
             replay(pause_s_max=2, skip=3),
             [0, 2, 2 * 10**9 + 2],
-            "replay of a.csv at 1x, without the first 3, 1 pauses cut to 2 s",
+            "replay of a.csv at 1x, without the first 3, 1 pause cut to 2 s",
         ),
     ],
 )
@@ -131,7 +143,7 @@ def test_descriptions() -> None:
     assert [schedule.describe() for schedule in schedules] == [
         "constant 2,000/s",
         "Poisson 1,500/s, seed 7",
-        "bursts of 100 ms at 5,000/s, 900 ms apart",
+        "bursts of 100 ms at 5,000/s, 900 ms apart (peak 5,000/s, mean 500/s)",
         "ramp from 0/s to 4,000/s",
     ]
 
@@ -143,7 +155,8 @@ def test_descriptions() -> None:
         (lambda: Poisson(float("nan"), 1, 0), "a rate is above zero requests a second, nan came"),
         (lambda: Constant(1, -1), "a run is above zero seconds, -1 came"),
         (lambda: Constant(1e6, 1e6), "20,000,000 requests at most, 1,000,000,000,000 came"),
-        (lambda: Bursts(10, 1e-6, 1e-6, 100), "requests at most"),
+        (lambda: Bursts(1e6, 1, 1, 100), "requests at most"),
+        (lambda: Bursts(1000, 1e-4, 9e-4, 10), "one request at least, 0.1 ms at 1,000/s hold 0.1: longer bursts"),
         (lambda: Bursts(10, 1, 0, 10), "the time between bursts is above zero"),
         (lambda: Ramp(-1, 10, 10), "first rate"),
         (lambda: Ramp(1, float("inf"), 10), "last rate"),

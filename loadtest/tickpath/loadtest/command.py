@@ -64,7 +64,7 @@ LOOP_FLAGS: Final = (
         show_default=True,
         help="Of the gaps, with --rate.",
     ),
-    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, and without any."),
+    click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, the peak, and without any."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), metavar="R", help="From --rate, steadily."),
     click.option("--column", metavar="NAME", help="Of FILE."),
     click.option("--unit", type=click.Choice(["ns", "us", "ms", "s"]), help="Of the times in FILE."),
@@ -126,6 +126,11 @@ def _split(options: dict[str, Any]) -> "tuple[TargetFlags, LoopFlags]":
     return TargetFlags(**target), LoopFlags(**loop)
 
 
+RESULT_FLAGS: Final = (
+    click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout."),
+    click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout."),
+)
+
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
@@ -137,12 +142,11 @@ REQUEST_FLAGS: Final = 8
 @_flags(TARGET_FLAGS)
 @_flags(LOOP_FLAGS)
 @click.option("--slo", metavar="p99=250us", help="Find the highest Poisson rate that keeps it.")
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write JSON; - is stdout.")
-@click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout.")
+@_flags(RESULT_FLAGS)
 @click.option("--html", "html_path", type=Path, metavar="FILE", help="Write a report with plots.")
 @click.option("--png", "png_path", type=Path, metavar="FILE", help="Write the plots alone.")
 @click.option("--hgrm", "hgrm_path", type=Path, metavar="FILE", help="Write an HDR histogram's percentiles.")
-@click.option("--samples", "samples_path", type=Path, metavar="FILE.npy", help="Write every request's row.")
+@click.option("--samples", "samples_path", type=Path, metavar="FILE", help="Write every request's row, as .npy.")
 @click.pass_context
 def loadtest(context: click.Context, /, slo: str | None, **options: Any) -> int:
     """Load a server, and see the tail. Latency counts from when each request was meant to leave."""
@@ -177,9 +181,9 @@ def _search(slo: str, target: "TargetFlags", loop: "LoopFlags", outputs: "Output
     goodput = find_goodput(slo, target, loop, progress)
     rest = NotRun((f"the rest of the search for {goodput.slo.describe()}",), goodput.stopped)
     if goodput.probes:
-        outputs.report([probe.run for probe in goodput.probes], rest if goodput.stopped else None)
-    # Beside files on stdout, what is for people goes to stderr.
-    click.echo(goodput.describe(), err=outputs.on_stdout)
+        outputs.report([probe.run for probe in goodput.probes], rest if goodput.stopped else None, goodput)
+    else:
+        click.echo(goodput.describe(), err=outputs.on_stdout)
     return UNFINISHED if goodput.stopped else 0 if goodput.rate_hz else INVALID
 
 
@@ -192,6 +196,7 @@ def _search(slo: str, target: "TargetFlags", loop: "LoopFlags", outputs: "Output
 @click.option(
     "--blocks", type=click.IntRange(6), default=10, show_default=True, help="Of four runs; twice as many in all."
 )
+@_flags(RESULT_FLAGS)
 def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) -> int:
     """Is B faster than A? Each is [KIND@]HOST:PORT or [KIND@]unix:PATH. Each is asked once; then runs of A alone tell
     the smallest difference that can be claimed here, and as many alternate, A B B A."""
@@ -200,14 +205,17 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
     from rich.console import Console
 
     from tickpath.loadtest import conduct
-    from tickpath.loadtest.report.comparison import comparison_parts
+    from tickpath.loadtest.outputs import Outputs
 
     with _ending():
-        target, loop = _split(options | {"host": None, "port": None, "uds": None, "target": "tickpath"})
+        options |= {"host": None, "port": None, "uds": None, "target": "tickpath"}
+        target, loop = _split(options)
+        outputs = Outputs(**options)
+        outputs.check()
         left, right = target.at(a), replace(target.at(b), model=model_b or target.model)
         comparison = conduct.compare_targets(left, right, loop, blocks, Console(stderr=True))
-    Console(highlight=False, markup=False).print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
-    return UNFINISHED if comparison.stopped else INVALID if comparison.problems else 0
+        valid = outputs.report_comparison(a, b, comparison)
+    return UNFINISHED if comparison.stopped else 0 if valid else INVALID
 
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")
@@ -221,14 +229,13 @@ def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
 
     from tickpath.loadtest.conduct import referee as ask
     from tickpath.loadtest.flags import TargetFlags
+    from tickpath.loadtest.referee import ROWS
+    from tickpath.loadtest.report.referee import referee_parts
 
     with _ending():
-        rulings = ask(TargetFlags(**options), slo, rate, duration)
-
-    from tickpath.loadtest.report.referee import referee_table
-
-    Console(highlight=False, markup=False).print(referee_table(rulings), crop=False)
-    return 0 if all(ruling.valid for ruling in rulings) else INVALID
+        rulings = ask(TargetFlags(**options), slo, rate, duration, Console(stderr=True))
+    Console(highlight=False, markup=False).print(*referee_parts(rulings), sep="\n", crop=False)
+    return UNFINISHED if len(rulings) < ROWS else 0 if all(ruling.valid for ruling in rulings) else INVALID
 
 
 def _refuse_flags_before(context: click.Context) -> None:

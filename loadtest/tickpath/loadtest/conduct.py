@@ -1,10 +1,12 @@
 """What `tickpath loadtest` does between its flags and its report: run after run, with a progress line."""
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tickpath.loadtest.compare import Comparison, Side, compare
 from tickpath.loadtest.early_stopping import requests_needed
@@ -13,15 +15,12 @@ from tickpath.loadtest.flags import LoopFlags, TargetFlags, check_used, parse_ra
 from tickpath.loadtest.goodput import Goodput, Slo, connections_for, parse_slo, search
 from tickpath.loadtest.hints import hint
 from tickpath.loadtest.progress import leave_core, watched
+from tickpath.loadtest.referee import SCENARIOS, Case, Ruling, rule
 from tickpath.loadtest.run import Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Constant, Poisson
 from tickpath.loadtest.series import NotRun, Series, ended_early
-from tickpath.loadtest.targets import make_target
 from tickpath.loadtest.words import rate_text
-
-if TYPE_CHECKING:
-    from tickpath.loadtest.loadgen import Ruling
 
 # Where the search for goodput begins, unless told.
 FIRST_RATE: Final = "1000"
@@ -141,17 +140,31 @@ def try_out(load: Load) -> None:
     _measure(replace(load, loop=loop, warmup=1))
 
 
-def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float) -> "list[Ruling]":
-    """LoadGen's word on the target, in both scenarios, each after the same with nothing behind it. Raises
-    LoadTestError, TickpathError."""
-    slo, rulings = parse_slo(slo_text), []
+def referee(target: TargetFlags, slo_text: str, rate_hz: float, seconds: float, console: Console) -> list[Ruling]:
+    """LoadGen's word on the target, in both scenarios, each after the same with nothing behind it; an interruption ends
+    the series. Raises LoadTestError, TickpathError."""
+    if importlib.util.find_spec("mlperf_loadgen") is None:
+        raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'")
     check_used(target)
-    try:
-        from tickpath.loadtest import loadgen
-    except ModuleNotFoundError:
-        raise LoadTestError("the referee needs MLPerf's LoadGen: pip install 'tickpath[loadgen]'") from None
-    for scenario in loadgen.SCENARIOS:
-        asked = make_target(target.target, target.options)
-        for subject in (loadgen.NullSubject(), loadgen.SocketSubject(asked, target.address)):
-            rulings.append(loadgen.judge(subject, scenario, slo, rate_hz, seconds))
+    with as_usage():
+        parse_slo(slo_text)
+    cases = [
+        Case(scenario, null, target.target, target.options, slo_text, rate_hz, seconds)
+        for scenario in SCENARIOS
+        for null in (True, False)
+    ]
+    rulings: list[Ruling] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=len(cases))
+        for case in cases:
+            title = f"LoadGen, {case.scenario} of {'null' if case.null else case.options.address}"
+            progress.update(task, description=title, completed=len(rulings), refresh=True)
+            try:
+                rulings.append(rule(case))
+            except KeyboardInterrupt:
+                break
+    if not rulings:
+        raise LoadTestError("interrupted before LoadGen had ruled on anything")
     return rulings

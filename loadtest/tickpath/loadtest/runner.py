@@ -18,6 +18,7 @@ from tickpath.loadtest.rows import Rows, collect, collect_gaps, reached
 from tickpath.loadtest.run import INTERRUPTED, Ending, Run
 from tickpath.loadtest.schedule import Schedule
 from tickpath.loadtest.target import UNBOUNDED, Options
+from tickpath.loadtest.words import counted
 
 # A closed loop's rows are counted only as they come: room for more than one thread of Python can send.
 CLOSED_HZ_MAX: Final = 100_000
@@ -179,7 +180,7 @@ def _in_flight(rows: Rows, end_ns: int) -> str:
     if not len(interrupted):
         return ""
     longest_ns = end_ns - int(interrupted["intended_ns"].min())
-    return f"; {len(interrupted):,} requests were in flight, the longest for {longest_ns / 1e6:,.1f} ms"
+    return f"; {counted(len(interrupted), 'request')} in flight, the longest for {longest_ns / 1e6:,.1f} ms"
 
 
 def _plan(load: Load, room: Room) -> Plan:

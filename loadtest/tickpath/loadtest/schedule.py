@@ -73,7 +73,8 @@ class Poisson:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """On for `on_s` with `rate_hz` requests a second at equal distances, then off for `off_s`, and again."""
+    """On for `on_s` with `rate_hz` requests a second at equal distances, then off for `off_s`, and again. A burst holds
+    `on_s` x `rate_hz` requests, rounded, and the first leaves as it begins."""
 
     rate_hz: float
     on_s: float
@@ -84,8 +85,12 @@ class Bursts:
         _above_zero("a rate", self.rate_hz, "requests a second")
         _above_zero("a burst", self.on_s, "seconds")
         _above_zero("the time between bursts", self.off_s, "seconds")
+        if round(self.on_s * self.rate_hz, 9) < 1:
+            raise LoadTestError(
+                f"a burst holds one request at least, {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s hold "
+                f"{self.on_s * self.rate_hz:.2g}: longer bursts, or a higher rate"
+            )
         _check_length(self.rate_hz, self.seconds)
-        _check_length(1 / (self.on_s + self.off_s), self.seconds)
 
     def offsets_ns(self) -> NANOSECONDS:
         burst_ns = _spaced(self.rate_hz, min(self.on_s, self.seconds))
@@ -95,7 +100,9 @@ class Bursts:
         return offsets_ns[offsets_ns < self.seconds * 1e9]
 
     def describe(self) -> str:
-        return f"bursts of {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
+        mean_hz = max(1, round(self.rate_hz * self.on_s)) / (self.on_s + self.off_s)
+        shape = f"bursts of {self.on_s * 1e3:g} ms at {rate_text(self.rate_hz)}/s, {self.off_s * 1e3:g} ms apart"
+        return f"{shape} (peak {rate_text(self.rate_hz)}/s, mean {rate_text(mean_hz)}/s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Replay:
             parts.append(f"without the first {self.skip:,}")
         if self.pause_s_max is not None:
             cut = np.count_nonzero(self._gaps_ns() > self.pause_s_max * 1e9)
-            parts.append(f"{cut:,} pauses cut to {self.pause_s_max:g} s")
+            parts.append(f"{cut:,} {'pause' if cut == 1 else 'pauses'} cut to {self.pause_s_max:g} s")
         return ", ".join(parts)
 
     def _gaps_ns(self) -> NANOSECONDS:

@@ -17,6 +17,7 @@ from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Constant, Schedule
 from tickpath.loadtest.target import Options
 from tickpath.loadtest.validity import invalid
+from tickpath.loadtest.words import counted
 
 MS = 1_000_000
 HOLD_S = 0.4
@@ -70,7 +71,7 @@ def test_what_was_in_flight_at_ctrl_c_is_nobodys_fault(server: ReferenceServer, 
     assert run.count(OK) > 20
     assert run.unasked > 0
     assert run.reason.startswith(
-        f"stopped early by Ctrl-C; {run.count(INTERRUPTED)} requests were in flight, the longest"
+        f"stopped early by Ctrl-C; {counted(run.count(INTERRUPTED), 'request')} in flight, the longest"
     )
     judged = " ".join(invalid(run))
     assert "not measured" not in judged
@@ -82,7 +83,7 @@ def test_a_server_that_kept_all_waiting_shows_when_it_is_interrupted(tmp_path: P
     with reference_server(tmp_path, Behaviour(never=1)) as silent:
         run = run_until(silent, ClosedLoop(4, 60), interrupt, after=3)
     assert run.count(INTERRUPTED) == len(run.rows) == 4
-    assert "4 requests were in flight, the longest for" in run.reason
+    assert "4 requests in flight, the longest for" in run.reason
     assert invalid(run) == ("no request was answered: 4 interrupted",)
 
 

@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from tickpath.loadtest.goodput import Goodput, Probe
 from tickpath.loadtest.latency import Summary
 from tickpath.loadtest.report.figures import LATENESS, ROUND_TRIP, Figures
 from tickpath.loadtest.report.text import spans_ns
@@ -42,16 +43,48 @@ CSV_COLUMNS: Final = (
     "schedule",
     "ending",
 )
+# Of a search for goodput, behind the others.
+CSV_GOODPUT_COLUMNS: Final = ("probed rate", "passed", "reason", "goodput")
 CSV_PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
 
 # Three digits of every value are kept, whatever its size: what HDR histograms are usually asked for.
 HGRM_DIGITS: Final = 3
 
 
-def json_bytes(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> bytes:
-    """One object, indented."""
-    document = {"schema": JSON_SCHEMA, "runs": [_plain(figures) for figures in all_figures], "not_run": not_run}
+def json_bytes(all_figures: Sequence[Figures], not_run: NotRun | None = None, goodput: Goodput | None = None) -> bytes:
+    """One object, indented; with the search that the runs were made for, a probe for each."""
+    document: dict[str, Any] = {
+        "schema": JSON_SCHEMA,
+        "runs": [_plain(figures) for figures in all_figures],
+        "not_run": not_run,
+    }
+    if goodput:
+        document["goodput"] = _plain_goodput(goodput)
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
+
+
+def _plain_goodput(goodput: Goodput) -> dict[str, Any]:
+    return {
+        "percentile": float(goodput.slo.quantile * 100),
+        "limit_ns": goodput.slo.limit_ns,
+        "confidence": goodput.confidence,
+        "rate_hz": goodput.rate_hz,
+        "best_hz": goodput.best_hz,
+        "stopped": goodput.stopped,
+        "probes": [_plain_probe(probe) for probe in goodput.probes],
+    }
+
+
+def _plain_probe(probe: Probe) -> dict[str, Any]:
+    proof = probe.proof
+    return {
+        "rate_hz": probe.rate_hz,
+        "passed": probe.passed,
+        "reason": probe.reason,
+        "over": proof.over,
+        "total": proof.total,
+        "needed": proof.needed,
+    }
 
 
 def _plain(figures: Figures) -> dict[str, Any]:
@@ -89,15 +122,28 @@ def _plain_summary(summary: Summary | None) -> dict[str, Any] | None:
     return plain | {"p999_thin": summary.thin}
 
 
-def csv_text(all_figures: Sequence[Figures], not_run: NotRun | None = None) -> str:
+def csv_text(all_figures: Sequence[Figures], not_run: NotRun | None = None, goodput: Goodput | None = None) -> str:
     """A header, and a line for each run, also for those that were not made. Times are in microseconds, empty where
-    nothing was answered."""
+    nothing was answered. A search that the runs were made for adds its columns."""
+    rows = [_csv_row(figures) for figures in all_figures]
+    columns: tuple[str, ...] = CSV_COLUMNS
+    if goodput:
+        columns += CSV_GOODPUT_COLUMNS
+        rows = [row + _csv_probe(probe, goodput) for row, probe in zip(rows, goodput.probes, strict=True)]
+    return csv_lines(columns, [*rows, *(_csv_not_run(not_run) if not_run else ())])
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A header and a line for each row."""
     with io.StringIO(newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(CSV_COLUMNS)
-        writer.writerows(map(_csv_row, all_figures))
-        writer.writerows(_csv_not_run(not_run) if not_run else ())
+        writer.writerow(columns)
+        writer.writerows(rows)
         return file.getvalue()
+
+
+def _csv_probe(probe: Probe, goodput: Goodput) -> list[object]:
+    return [f"{probe.rate_hz:.1f}", "yes" if probe.passed else "no", probe.reason, f"{goodput.rate_hz:.1f}"]
 
 
 def _csv_row(figures: Figures) -> list[object]:

@@ -3,6 +3,7 @@
 Whatever comes from outside (a target's name, an error's text) is escaped where it enters the page: in `_element`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -31,7 +32,8 @@ OVERVIEW: Final = ("p50", "p99", "p99.9", "max")
 SPECTRUM: Final = "How long the fastest 50%, 90%, 99% of requests took. Each step to the right is ten times as rare."
 SPECTRA: Final = f"{SPECTRUM} Latency from the intended send, one line a run."
 OVER_TIME: Final = (
-    "Each point is a slice of the run. A peak that slopes down is a stall: those who came later waited less."
+    "Each point is a slice of the run; × marks one with requests that had no prediction. A peak that slopes down is a "
+    "stall: those who came later waited less."
 )
 STAGES: Final = "Each stage begins where the one before ends; together they are the mean latency."
 
@@ -69,10 +71,15 @@ def _run(figures: Figures) -> str:
         [
             _element("h2", figures.run.schedule),
             *(_element("p", line) for line in lines if line),
-            *(_element("p", f"INVALID: {line}", "invalid") for line in figures.invalid),
+            *(_whole_flags(_element("p", f"INVALID: {line}", "invalid")) for line in figures.invalid),
             *(_measured(figures) if figures.latency else ()),
         ]
     )
+
+
+def _whole_flags(html: str) -> str:
+    """A browser breaks lines at hyphens, also at those of --connections."""
+    return re.sub(r"--[a-z][a-z-]*", r"<code>\g<0></code>", html)
 
 
 def _measured(figures: Figures) -> Iterable[str]:

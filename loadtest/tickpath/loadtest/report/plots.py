@@ -5,6 +5,7 @@ replaced by the page's own text colour in the report, so one drawing serves ligh
 """
 
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +35,8 @@ SERIES: Final = (BLUE, ORANGE, "#12a594", "#8e4ec6", RED, GREY)
 WIDTH_IN: Final = 5.4
 HEIGHT_IN: Final = 3.2
 PNG_DPI: Final = 160
+# Of a line of the PNG's title, so that a long schedule is not cut off at both sides.
+TITLE_LETTERS: Final = 56
 
 # As many as a picture of this width can show.
 SPECTRUM_POINTS: Final = 400
@@ -75,16 +78,23 @@ def stages_svg(figures: Figures) -> str:
     return _svg(_stages(figures))
 
 
-def write_png(path: Path, figures: Figures) -> None:
+def write_png(figures: Figures, path: Path) -> None:
     """All three of one run, below each other."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure((WIDTH_IN, 3 * HEIGHT_IN), layout="constrained")
-        axes = figure.subplots(3)
-        for place, draw in zip(axes, (_spectrum([figures]), _over_time(figures.run), _stages(figures)), strict=True):
-            draw(place)
-        verdict = " INVALID" if figures.invalid else ""
-        figure.suptitle(f"{subject(figures)}\n{figures.run.schedule}{verdict}", color=RED if verdict else INK)
-        figure.savefig(path, format="png", dpi=PNG_DPI, transparent=False)
+        picture(figures).savefig(path, format="png", dpi=PNG_DPI, transparent=False)
+
+
+def picture(figures: Figures) -> Figure:
+    """What a PNG shows: beside the plots, what was asked and why it is INVALID, where it is."""
+    # Without an answer there is nothing to plot, and the title tells why.
+    draws = (_spectrum([figures]), _over_time(figures.run), _stages(figures)) if figures.latency else ()
+    figure = Figure((WIDTH_IN, max(len(draws), 1) * HEIGHT_IN), layout="constrained")
+    for number, draw in enumerate(draws, 1):
+        draw(figure.add_subplot(len(draws), 1, number))
+    lines = [subject(figures), figures.run.schedule, *(f"INVALID: {reason}" for reason in figures.invalid)]
+    title = "\n".join(part for line in lines for part in textwrap.wrap(line, TITLE_LETTERS))
+    figure.suptitle(title, color=RED if figures.invalid else INK, fontsize=10)
+    return figure
 
 
 def _svg(draw: Draw) -> str:
@@ -106,12 +116,15 @@ def _spectrum(all_figures: Sequence[Figures]) -> Draw:
     lines = {label: spans_ns for label, spans_ns in lines.items() if len(spans_ns)}
 
     def draw(axes: Axes) -> None:
+        # Of one run the second line hides most of the first; of several runs the dashes only tell more than six apart.
+        dashed_from = 1 if len(all_figures) == 1 else len(SERIES)
         for place, (label, spans_ns) in enumerate(lines.items()):
-            _spectrum_line(axes, spans_ns, label, SERIES[place % len(SERIES)], "--" if place else "-")
-        _nines_axis(axes, max(len(spans_ns) for spans_ns in lines.values()))
+            style = "--" if place // dashed_from % 2 else "-"
+            _spectrum_line(axes, spans_ns, label, SERIES[place % len(SERIES)], style)
+        _nines_axis(axes, [len(spans_ns) for spans_ns in lines.values()])
         _latency_axis(axes)
         axes.set_title("Percentiles of latency", loc="left")
-        axes.legend(fontsize=9)
+        axes.legend(fontsize=9 if len(lines) <= len(SERIES) else 6, ncols=1 if len(lines) <= 2 * len(SERIES) else 2)
 
     return draw
 
@@ -126,17 +139,17 @@ def _spectrum_line(axes: Axes, spans_ns: NANOSECONDS, label: str, colour: str, s
     axes.plot(count, ascending_us[-1], "o", color=colour, markersize=4)
 
 
-def _nines_axis(axes: Axes, count: int) -> None:
+def _nines_axis(axes: Axes, counts: Sequence[int]) -> None:
     """Each step to the right is ten times as rare."""
-    end = max(count, 10) * 1.3
+    end, some_run = max(*counts, 10) * 1.3, "" if len(set(counts)) == 1 else " in some run"
     nines = {10**power: f"{100 - 100 / 10**power:.10g}%" for power in range(1, 9)}
     ticks = {one_in: label for one_in, label in ({2: "50%"} | nines).items() if one_in < end}
     axes.set_xscale("log")
     axes.set_xlim(1, end)
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("percentile (shaded: fewer than 10 requests beyond)")
-    axes.axvspan(max(count / 10, 1), end, color=INK, alpha=0.06, linewidth=0)
+    axes.set_xlabel(f"percentile (shaded: fewer than 10 requests beyond{some_run})")
+    axes.axvspan(max(min(counts) / 10, 1), end, color=INK, alpha=0.06, linewidth=0)
 
 
 def _over_time(run: Run) -> Draw:
@@ -151,21 +164,21 @@ def _over_time(run: Run) -> Draw:
     binned_us = [np.sort(latency_us[answered & (bins == place)]) for place in range(len(middle_s))]
 
     def draw(axes: Axes) -> None:
-        for label, quantile, colour, width in (
-            ("slowest", 1, RED, 1),
-            ("p99", P99, ORANGE, 1.2),
-            ("p50", P50, BLUE, 2),
+        for label, quantile, style, colour, width in (
+            # A slice between two empty ones has no line, but a dot.
+            ("p50", P50, ".-", BLUE, 2),
+            ("p99", P99, "-", ORANGE, 1.2),
+            # Dots alone, since a slice of fewer than 100 has its p99 there too.
+            ("slowest", 1, ".", RED, 0),
         ):
             found_us = [each[rank_of(len(each), Fraction(quantile)) - 1] if len(each) else np.nan for each in binned_us]
-            axes.plot(middle_s, found_us, color=colour, linewidth=width, label=label)
+            axes.plot(middle_s, found_us, style, color=colour, linewidth=width, markersize=3.5, label=label)
         _latency_axis(axes)
         _mark_failed(axes, middle_s[np.unique(bins[~answered])])
         axes.set_xlim(0, edges_s[-1])
         axes.set_xlabel("intended send time, seconds into the run")
-        axes.set_title("Latency over time", loc="left")
-        axes.legend(
-            loc="lower right", ncols=4, bbox_to_anchor=(1.01, 0.98), fontsize=8, handlelength=0.8, columnspacing=0.8
-        )
+        axes.set_title("Latency over time", loc="left", pad=22)
+        axes.legend(loc="lower left", ncols=4, bbox_to_anchor=(-0.02, 0.97), fontsize=9, handlelength=1)
 
     return draw
 
@@ -188,12 +201,13 @@ def _stages(figures: Figures) -> Draw:
             ("latency", total_us, 0.0, GREY),
         ):
             axes.barh(name, value_us, left=begin_us, color=colour)
-            label = f"{microseconds(value_us * 1000)}  ({value_us / total_us:.0%})"
+            share = value_us / total_us
+            label = f"{microseconds(value_us * 1000)}  ({'<1%' if 0 < share < 0.005 else f'{share:.0%}'})"
             axes.annotate(label, (begin_us + value_us, name), (4, 0), textcoords="offset points", va="center")
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, total_us * 1.3)
+        axes.set_xlim(0, total_us * 1.42)  # room for the label of the last
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
         axes.set_xlabel("mean, µs")

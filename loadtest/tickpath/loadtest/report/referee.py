@@ -3,11 +3,19 @@
 from collections.abc import Sequence
 
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 
-from tickpath.loadtest.loadgen import Ruling
+from tickpath.loadtest.referee import ROWS, Ruling
 from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.report.whole import keep_whole
+
+
+def referee_parts(rulings: Sequence[Ruling]) -> list[RenderableType]:
+    """The table, why what is INVALID is so, and whether all was asked."""
+    problems = [f"INVALID: {_name(each)}: {problem}" for each in rulings for problem in each.problems]
+    ended = [f"interrupted after {len(rulings)} of {ROWS} rows"] if len(rulings) < ROWS else []
+    return [referee_table(rulings), *problems, *ended]
 
 
 def referee_table(rulings: Sequence[Ruling]) -> Table:
@@ -18,6 +26,10 @@ def referee_table(rulings: Sequence[Ruling]) -> Table:
     for each in rulings:
         spans = map(microseconds, (each.p50_ns, each.p99_ns, each.p999_ns))
         counts = (f"{each.count:,}", f"{each.failed:,}")
-        table.add_row(f"{each.scenario} of {each.subject}", *spans, *counts, "VALID" if each.valid else "INVALID")
+        table.add_row(_name(each), *spans, *counts, "VALID" if each.valid else "INVALID")
     table.caption = "null answers at once: so much of each figure is LoadGen's and Python's own"
     return keep_whole(table)
+
+
+def _name(ruling: Ruling) -> str:
+    return f"{ruling.scenario} of {ruling.subject}"
