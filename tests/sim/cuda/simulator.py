@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 LIBRARY: Final = "libcuda.so.1"
 LEAKS_BYTES: Final = 4096
@@ -106,10 +106,10 @@ class Simulator:
         self._library.ticksim_stats(ctypes.byref(stats))
         return {name: getattr(stats, name) for name in STATS}
 
-    def launch(self, stream: int, kernel: object, arguments: ctypes.Structure, regions: Sequence[Region]) -> int:
+    def launch(self, stream: int, kernel: Any, arguments: ctypes.Structure, regions: Sequence[Region]) -> int:
         """Enqueue host arithmetic on device memory as a kernel. Returns the driver's code."""
         array = (Region * len(regions))(*regions)
-        run = ctypes.cast(kernel, ctypes.c_void_p)  # type: ignore[arg-type]  # a function pointer, as ctypes makes them
+        run = ctypes.cast(kernel, ctypes.c_void_p)
         size = ctypes.sizeof(arguments)
         return int(self._library.ticksim_launch(stream, run, ctypes.byref(arguments), size, array, len(regions)))
 
