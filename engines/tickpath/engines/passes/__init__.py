@@ -5,6 +5,7 @@ from tickpath.engines.passes.checks import int64_constants_that_clamp, loops, sh
 from tickpath.engines.passes.parity import TOLERANCES, OutputParity, Parity, Tolerance, measure_parity, refuse
 from tickpath.engines.passes.precision import Precision, rehearse, stays_float32, to_precision
 from tickpath.engines.passes.shapes import settle
+from tickpath.engines.passes.straighten import straighten
 from tickpath.engines.passes.unroll import unroll
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "settle",
     "shapes_that_depend_on_data",
     "stays_float32",
+    "straighten",
     "to_precision",
     "unroll",
 ]

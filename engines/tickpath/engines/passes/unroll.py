@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN as fixed steps of plain operators.
+"""LSTM, GRU and RNN as fixed steps of plain operators, and loops of a fixed number of rounds as well (straighten.py).
 
 TensorRT makes a loop of a recurrent operator, and a loop can't be captured in a CUDA graph. Unrolled, a model of fixed
 sequence length is a straight line. The products with the input don't depend on the state, so they are one product for
@@ -17,6 +17,7 @@ from onnx import helper
 from tickpath.engines.engine import ModelRefusedError
 from tickpath.engines.onnx_file import nodes, subgraphs
 from tickpath.engines.passes.cells import Cell, GruCell, LstmCell, RnnCell, State
+from tickpath.engines.passes.checks import loops
 from tickpath.engines.passes.editor import Editor, Scope
 from tickpath.engines.passes.graph import (
     all_names,
@@ -30,6 +31,7 @@ from tickpath.engines.passes.graph import (
 )
 from tickpath.engines.passes.recurrence import OPSET_MIN, RECURRENT, SEQUENCE_LENS, Recurrence, read_recurrence
 from tickpath.engines.passes.shapes import with_rows
+from tickpath.engines.passes.straighten import straighten
 
 Types = Mapping[str, onnx.TypeProto.Tensor]
 
@@ -40,13 +42,17 @@ X, W, R, B, _, INITIAL_H, INITIAL_C, P = range(8)
 
 
 def unroll(model: onnx.ModelProto, rows: int | None = None) -> onnx.ModelProto:
-    """The model, a copy, without recurrent operators. `rows` fixes the batch axis, where the file needs that for its
-    sequence length to be known. Sizes that were declared must be in the model: see `shapes.settle`.
+    """The model, a copy, without recurrent operators and without the loops that can be counted. `rows` fixes the batch
+    axis, where the file needs that for its sequence length to be known. Sizes that were declared must be in the model:
+    see `shapes.settle`.
 
     Raises ModelRefusedError naming the operator: a sequence length that is not fixed or differs from row to row, an
     unknown activation, an operator set older than 7.
     """
     unrolled = copy_flat(model) if rows is None else with_rows(copy_flat(model), rows)
+    if not loops(unrolled):
+        return unrolled
+    unrolled = straighten(unrolled)
     if not any(_recurrent(node) for node in nodes(unrolled.graph)):
         return unrolled
     if opset_of(unrolled) < OPSET_MIN:
