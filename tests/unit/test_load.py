@@ -27,6 +27,8 @@ def test_a_folder(tmp_path: Path) -> None:
 
 def test_a_pt2_file_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
+        archive.writestr("model/archive_format", b"pt2")
     with pytest.raises(ModelRefusedError, match=r"model.pt2: a .pt2 file needs torch: pip install 'tickpath\[torch\]'"):
         load(tmp_path / "model.pt2")
 
