@@ -8,7 +8,18 @@ from typing import Final
 import numpy as np
 import pytest
 from tests.cpp.driver import Driver, output
-from tests.unit.client.scripted import ECHO, LIMITS, ROW, STAMPS, WIDE, Script, ScriptedServer, Session, echoed, one_echo
+from tests.unit.client.scripted import (
+    ECHO,
+    LIMITS,
+    ROW,
+    STAMPS,
+    WIDE,
+    Script,
+    ScriptedServer,
+    Session,
+    echoed,
+    one_echo,
+)
 
 from tickpath.wire import (
     Cancel,
@@ -263,7 +274,9 @@ def test_what_came_meanwhile_is_seen_by_check(client: Driver) -> None:
 
 
 @pytest.mark.parametrize("wait", ["block", "spin"])
-def test_a_lost_connection_is_told_and_another_can_be_opened(client: Driver, make_server: MakeServer, wait: str) -> None:
+def test_a_lost_connection_is_told_and_another_can_be_opened(
+    client: Driver, make_server: MakeServer, wait: str
+) -> None:
     def dies(session: Session) -> None:
         session.welcome()
         session.receive(Infer)

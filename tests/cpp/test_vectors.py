@@ -37,7 +37,7 @@ def test_the_client_passes_all_it_speaks(programs: dict[str, Path]) -> None:
 
 def test_what_is_wrong_is_shown(programs: dict[str, Path]) -> None:
     """A program that says every Pong's clock is one more than it is."""
-    program = f"exec {programs['vectors']} | sed -u 's/\"server_ns\": 1000000000000/\"server_ns\": 1000000000001/'"
+    program = f'exec {programs["vectors"]} | sed -u \'s/"server_ns": 1000000000000/"server_ns": 1000000000001/\''
     code, said = verify(f"sh -c {shlex.quote(program)}", "--json")
     assert code == 1
     assert "server_ns: expected 1000000000000, got 1000000000001" in said
