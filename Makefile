@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CC ?= gcc
+CXX ?= g++
 
 .PHONY: help demo test test-compile test-gpu check bench clean
 help:  ## this list
@@ -16,6 +17,10 @@ $(VENV)/ready: pyproject.toml constraints.txt
 build/floor: bench/floor.c
 	mkdir -p build
 	$(CC) -O2 -Wall -Wextra -Wpedantic -Werror -std=gnu11 -o $@ $<
+
+build/latency: clients/cpp/tools/latency.cpp $(wildcard clients/cpp/include/tickpath/*.hpp clients/cpp/include/tickpath/detail/*.hpp)
+	mkdir -p build
+	$(CXX) -O2 -Wall -Wextra -Wpedantic -Werror -std=c++17 -I clients/cpp/include -o $@ $<
 
 demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it, show the latency
 	$(BIN)/tickpath demo --floor build/floor
@@ -40,7 +45,7 @@ check: $(VENV)/ready  ## format, lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/ready build/floor  ## measure against the C floor, in one run
+bench: $(VENV)/ready build/floor build/latency  ## measure against the C floor, in one run
 	$(BIN)/python -m bench
 
 clean:  ## remove what the other targets made
