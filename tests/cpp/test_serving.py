@@ -158,7 +158,8 @@ def test_nothing_is_allocated_on_the_way_of_a_request(
 
 def test_the_latency_program(programs: dict[str, Path], server: RunningServer, tmp_path: Path) -> None:
     samples = tmp_path / "samples"
-    command = [programs["latency"], server.address, "mlp", "--count", "500", "--warmup", "10", "--samples", samples]
+    command = [str(programs["latency"]), server.address, "mlp", "--count", "500", "--warmup", "10"]
+    command += ["--samples", str(samples)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     taken_ns = np.fromfile(samples, np.uint64)
     assert len(taken_ns) == 500

@@ -62,12 +62,12 @@ def test_both_languages_take_and_refuse_the_same(programs: dict[str, Path]) -> N
     """Valid and invalid frames with bytes changed, cut out, put in and doubled. The program runs with sanitizers, so a
     read out of bounds ends it."""
     vectors = msgspec.json.decode((FOLDER / "server.json").read_bytes(), type=MessageVectors)
-    vectors_of_both = (*vectors.valid * 3, *vectors.invalid)
-    frames = [bytes.fromhex(vector.frame)[PREFIX_BYTES:] for vector in vectors_of_both]
+    frames = [vector.frame for vector in vectors.valid] * 3 + [vector.frame for vector in vectors.invalid]
+    bodies = [bytes.fromhex(frame)[PREFIX_BYTES:] for frame in frames]
     rng = random.Random(SEED)
     with subprocess.Popen([programs["vectors"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         program = Program(process)
-        taken = sum(_agreed(program, _mutated(rng, rng.choice(frames))) for _ in range(MUTATIONS))
+        taken = sum(_agreed(program, _mutated(rng, rng.choice(bodies))) for _ in range(MUTATIONS))
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(30) == 0

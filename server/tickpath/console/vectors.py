@@ -90,8 +90,8 @@ def vectors() -> None:
 def verify(command: str, folder: Path | None, as_json: bool) -> int:
     """Ask CMD to decode and encode every vector, and show what it got wrong.
 
-    CMD reads questions as lines and answers each with a line; clients/vectors/README.md has the few forms there are. What
-    it does not do it answers with `unsupported`: a client need not read what clients send.
+    CMD reads questions as lines and answers each with a line; clients/vectors/README.md has the few forms there are.
+    What it does not do it answers with `unsupported`: a client need not read what clients send.
     """
     with ending(Misconfigured, ConsoleError):
         questions = read_questions(folder or default_folder())
