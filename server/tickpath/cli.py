@@ -133,7 +133,9 @@ can't be listened on, 1 anything else.
 @SHAPES
 @click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
-@click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option(
+    "--non-finite", type=click.Choice(["refuse", "flag", "pass"]), help="NaN and infinity.  [default: refuse]"
+)
 @click.option("--admin", metavar="PATH", help="Unix socket for `tickpath reload` and its like.")
 @click.option(
     "--watch",

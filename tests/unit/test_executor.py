@@ -16,6 +16,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
+from tickpath.server.config import ModelConfig
 from tickpath.server.executor import (
     INLINE_COMPUTE_NS_MAX,
     Executor,
@@ -47,7 +48,7 @@ class Waiter:
 
 
 def lane_of(compute: Callable[[Sequence[Array], Sequence[Array]], None] = copy_through) -> Lane:
-    return Lane(NumpyEngine(SPECS, SPECS, compute), "1", (1,), refuse_bad_values=True)
+    return Lane(NumpyEngine(SPECS, SPECS, compute), ModelConfig("m.onnx"), (1,))
 
 
 def submit(executor: Executor, waiter: Waiter, request_id: int, value: float = 0.0) -> bytearray:

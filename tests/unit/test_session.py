@@ -57,7 +57,7 @@ def echo_model(compute: Compute = copy_through) -> Version:
     """One that runs inline, and was not warmed up: what it takes is not known."""
     engine = NumpyEngine([tensor("x", (1, FLOATS))], [tensor("y", (1, FLOATS))], compute)
     x, y = (TensorInfo(name, "float32", (1, FLOATS), 0) for name in "xy")
-    lane = Lane(engine, "1", (1,), refuse_bad_values=False)
+    lane = Lane(engine, ModelConfig("m.onnx", non_finite="pass"), (1,))
     return Version(
         place=0,
         config=ModelConfig("echo.onnx"),

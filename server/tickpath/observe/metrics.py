@@ -6,7 +6,7 @@ number of samples beside it says so.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from tickpath.observe.records import (
     VersionDescription,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
-from tickpath.wire import Code
+from tickpath.wire import Code, Flag
 
 QUANTILES: Final = ("0.5", "0.99", "0.999")
 
@@ -55,6 +55,13 @@ _OF_MODEL: Final[tuple[tuple[Family, str, str, VersionCell], ...]] = (
     (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", VersionCell.PADDED_ROWS),
     (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", VersionCell.DEADLINE_MISSES),
 )
+
+_NUMERIC: Final = {
+    "input_non_finite": Flag.INPUT_NON_FINITE,
+    "output_non_finite": Flag.OUTPUT_NON_FINITE,
+    "output_out_of_bounds": Flag.OUTPUT_OUT_OF_BOUNDS,
+}
+_FALLBACKS: Final = {"last": Flag.LAST_ANSWER, "cpu": Flag.CPU_ANSWER}
 
 _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
     (GaugeMetricFamily, "tickpath_sessions", "Open sessions.", GlobalCell.SESSIONS, 1),
@@ -113,6 +120,12 @@ class SnapshotCollector(Collector):
         yield self._replays()
         for family, name, text, of_model in _OF_MODEL:
             yield self._of_model(family, name, text, of_model)
+        yield self._flagged(
+            "tickpath_numeric_total", "Requests that were refused or flagged for their values.", "reason", _NUMERIC
+        )
+        yield self._flagged(
+            "tickpath_fallbacks_total", "Requests for which another answer stood in.", "kind", _FALLBACKS
+        )
         for family, name, text, of_core, unit in _OF_CORE:
             yield family(name, text, value=int(self._snapshot.totals[of_core]) / unit)
         yield from self._state()
@@ -196,6 +209,14 @@ class SnapshotCollector(Collector):
         family = kind(name, text, labels=("model",))
         for labels, indices in self._by_name.items():
             family.add_metric(labels, self._sum(indices, cell))
+        return family
+
+    def _flagged(self, name: str, text: str, label: str, flags: Mapping[str, Flag]) -> Metric:
+        family = CounterMetricFamily(name, text, labels=("model", label))
+        for (model,), indices in self._by_name.items():
+            for value, flag in flags.items():
+                cell = VersionCell.FLAGS + flag.bit_length() - 1
+                family.add_metric((model, value), self._sum(indices, cell))
         return family
 
     def _state(self) -> Iterator[Metric]:
