@@ -3,6 +3,15 @@
 from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_by_rows, resolve_buckets
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.slot import Slot
-from tickpath.graphs.values import Bounds
+from tickpath.graphs.values import Bounds, OutputRules
 
-__all__ = ["DEFAULT_BUCKETS", "Bounds", "BucketError", "PinnedArena", "Slot", "bucket_index_by_rows", "resolve_buckets"]
+__all__ = [
+    "DEFAULT_BUCKETS",
+    "Bounds",
+    "BucketError",
+    "OutputRules",
+    "PinnedArena",
+    "Slot",
+    "bucket_index_by_rows",
+    "resolve_buckets",
+]

@@ -8,16 +8,25 @@ Rules
   makes of those zeros is nobody's, so outputs are checked in the request's own rows alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from tickpath.engines import Array, Engine, TensorSpec
 from tickpath.graphs.pinned import PinnedArena
-from tickpath.graphs.values import Bounds, bounds_check, input_check, non_finite_check
+from tickpath.graphs.values import (
+    Bounds,
+    Check,
+    OutputRules,
+    bounds_check,
+    can_be_non_finite,
+    can_be_outside,
+    finite_check,
+    input_check,
+)
 
-NO_BOUNDS: Final[Mapping[str, Bounds]] = {}
+NO_RULES: Final = OutputRules()
 
 
 class _Tensor:
@@ -42,31 +51,44 @@ class _Tensor:
         return self.array[(slice(None),) * axis + (slice(start * places, stop * places),)]
 
     def elements(self, rows: int) -> Array:
-        """The elements of the first `rows` rows, in one dimension: of all, where there is no batch axis."""
+        """The elements of the first `rows` rows, in one dimension: of all, where there is no batch axis. A view, unless
+        these are some rows of a tensor that is not contiguous."""
         if self.spec.batch_axis is None:
             return self.flat
         return self.flat[: rows * self.row_size] if self.contiguous else self.rows(0, rows).reshape(-1)
 
 
-class _OutputChecks:
-    """Checks of one kind, of the outputs that can fail it."""
+class _CheckedOutput:
+    """What one output is checked for."""
 
-    def __init__(self, bucket: int, checks: Iterable[tuple[_Tensor, Callable[[Array], object] | None]]) -> None:
-        self._bucket = bucket
-        self._checks = [(tensor, check) for tensor, check in checks if check is not None]
+    def __init__(self, tensor: _Tensor, rules: OutputRules) -> None:
+        self.name = tensor.spec.name
+        self._tensor = tensor
+        self._bounds = rules.bounds.get(self.name, Bounds()).rounded_to(tensor.spec.dtype)
+        self._is_bounded = can_be_outside(tensor.flat, self._bounds)
+        self._zeros = np.zeros_like(tensor.flat) if rules.finite and can_be_non_finite(tensor.flat) else None
 
-    def failed(self, rows: int) -> str | None:
-        """The name of the first output that fails in its first `rows` rows."""
-        for tensor, check in self._checks:
-            if check(tensor.flat if rows == self._bucket else tensor.elements(rows)):
-                return tensor.spec.name
-        return None
+    def is_non_finite(self, rows: int) -> Check | None:
+        """The check of so many of its rows for NaN and infinities. None: there can be none, or may be."""
+        if self._zeros is None:
+            return None
+        values = self._tensor.elements(rows)
+        return finite_check(values, self._zeros[: values.size])
+
+    def is_outside(self, rows: int) -> Check | None:
+        """The check of so many of its rows for values out of bounds. None: there can be none, or may be."""
+        return bounds_check(self._tensor.elements(rows), self._bounds) if self._is_bounded else None
+
+    def checks(self, rows: int) -> list[Check]:
+        """All that is needed to know whether so many of its rows are good."""
+        finite = None if self._is_bounded and self._bounds.shut_out_infinity else self.is_non_finite(rows)
+        return [check for check in (finite, self.is_outside(rows)) if check is not None]
 
 
 class Slot:
-    """Buffers and graph for one bucket of one model; `bounds` of its outputs, by name."""
+    """Buffers and graph for one bucket of one model; `rules`: what its outputs are checked for."""
 
-    def __init__(self, engine: Engine, bucket: int, bounds: Mapping[str, Bounds] = NO_BOUNDS) -> None:
+    def __init__(self, engine: Engine, bucket: int, rules: OutputRules = NO_RULES) -> None:
         spec = engine.spec
         tensors = (*spec.inputs, *spec.outputs)
         arena = PinnedArena([tensor.bytes_at(bucket) for tensor in tensors])
@@ -88,11 +110,9 @@ class Slot:
         checks = [(tensor.spec.name, input_check(tensor.flat)) for tensor in self._inputs]
         # An optional input is not checked where its own default, which it holds now, would not pass.
         self._checks = [(name, check) for name, check in checks if check is not None and check() == 0]
-        self.non_finite_output = _OutputChecks(bucket, [(t, non_finite_check(t.flat)) for t in self._outputs]).failed
-        """Given a request's rows: the name of the first output with a NaN or an infinity in them."""
-        limits = [(tensor, bounds.get(tensor.spec.name, Bounds())) for tensor in self._outputs]
-        self.output_outside = _OutputChecks(bucket, [(t, bounds_check(t.flat, limit)) for t, limit in limits]).failed
-        """Given a request's rows: the name of the first output with a value outside its bounds in them."""
+        self._checked = [_CheckedOutput(tensor, rules) for tensor in self._outputs]
+        # By rows: those of padded requests are made as they come, and are as few as the rows of a bucket.
+        self._checks_at: dict[int, list[Check]] = {}
         graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
         self.replay: Callable[[], None] = graph.replay
 
@@ -127,6 +147,32 @@ class Slot:
             if check():
                 return name
         return None
+
+    def has_bad_output(self, rows: int) -> bool:
+        """Whether an output breaks a rule in the request's own rows."""
+        if (checks := self._checks_at.get(rows)) is None:
+            checks = self._output_checks(rows)
+        for check in checks:  # noqa: SIM110 - a generator would cost as much as a check
+            if check():
+                return True
+        return False
+
+    def _output_checks(self, rows: int) -> list[Check]:
+        checks = [check for output in self._checked for check in output.checks(rows)]
+        # Where rows do not lie one behind the other, those of some are copies, which hold for this request alone.
+        if rows == self.bucket or all(tensor.contiguous for tensor in self._outputs):
+            self._checks_at[rows] = checks
+        return checks
+
+    def non_finite_output(self, rows: int) -> str | None:
+        """The name of the first output that is to be finite, and is not in the request's own rows."""
+        checks = ((output.name, output.is_non_finite(rows)) for output in self._checked)
+        return next((name for name, check in checks if check is not None and check()), None)
+
+    def output_outside(self, rows: int) -> str | None:
+        """The name of the first output that is not within its bounds in the request's own rows."""
+        checks = ((output.name, output.is_outside(rows)) for output in self._checked)
+        return next((name for name, check in checks if check is not None and check()), None)
 
     def read(self, rows: int) -> list[memoryview]:
         """The outputs of the request's own rows, as raw bytes in C order."""

@@ -65,9 +65,9 @@ class Lane:
         mark: int = 0,
     ) -> None:
         spec, policy = engine.spec, config.numeric
-        bounds = policy.bounds_of(spec.outputs)
+        rules = policy.output_rules(spec.outputs)
         # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
-        slots = [Slot(engine, bucket, bounds) for bucket in reversed(buckets)]
+        slots = [Slot(engine, bucket, rules) for bucket in reversed(buckets)]
         self.slots = slots[::-1]
         self.standby = standby
         self._config = config
@@ -104,8 +104,10 @@ class Lane:
             filled_ns = monotonic_ns()
             slot.replay()
             computed_ns = monotonic_ns()
-            if self._looks_at_outputs:
-                seen, why = self._judge_outputs(slot, infer.rows)
+            if self._looks_at_outputs and slot.has_bad_output(infer.rows):
+                seen, why = judge_outputs(
+                    self._policy, slot.non_finite_output(infer.rows), slot.output_outside(infer.rows)
+                )
                 flags |= seen
                 if why:
                     stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
@@ -129,12 +131,6 @@ class Lane:
         self.recent.clear()
         if self.standby is not None:
             self.standby.close()
-
-    def _judge_outputs(self, slot: Slot, rows: int) -> tuple[int, str]:
-        policy = self._policy
-        non_finite = None if policy.outputs == "pass" else slot.non_finite_output(rows)
-        outside = slot.output_outside(rows) if policy.checks_bounds else None
-        return judge_outputs(policy, non_finite, outside)
 
     def _failed(self, infer: Infer, why: str, bucket_index: int, flags: int, stamps: Stamps) -> Answer | Refusal:
         """The request has no answer here; perhaps it has one on the standby."""

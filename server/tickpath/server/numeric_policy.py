@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from tickpath.engines import TensorSpec
-from tickpath.graphs import Bounds
+from tickpath.graphs import Bounds, OutputRules
 from tickpath.server.admission import Refusal
 from tickpath.wire import Code, Flag
 
@@ -40,6 +40,10 @@ class NumericPolicy(msgspec.Struct, frozen=True):
     def flags(self) -> bool:
         """Whether an answer may carry a flag."""
         return "flag" in (self.inputs, self.outputs) or (self.bounds == "flag" and self.checks_bounds)
+
+    def output_rules(self, outputs: Sequence[TensorSpec]) -> OutputRules:
+        """What these outputs are to be checked for."""
+        return OutputRules(self.outputs != "pass", self.bounds_of(outputs) if self.checks_bounds else {})
 
     def bounds_of(self, outputs: Sequence[TensorSpec]) -> dict[str, Bounds]:
         """The bounds of each output, by name."""
