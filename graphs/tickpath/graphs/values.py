@@ -53,6 +53,7 @@ def input_check(values: Array) -> Check | None:
 
 
 def can_be_non_finite(values: Array) -> bool:
+    """Whether it makes sense to look for a NaN or an infinity among these elements."""
     return values.size > 0 and values.dtype.kind == "f"
 
 
@@ -69,6 +70,7 @@ def finite_check(values: Array, zeros: Array) -> Check:
 
 
 def can_be_outside(values: Array, bounds: Bounds) -> bool:
+    """Whether there is anything to compare: elements that are numbers, and a bound."""
     return values.size > 0 and values.dtype.kind != "b" and bounds != Bounds()
 
 

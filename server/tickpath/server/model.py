@@ -47,7 +47,7 @@ def prepare_model(
     _check_reply_bytes(rules, outputs)
     if config.fallback == "last":
         _check_last_bytes(rules, outputs)
-    standby = _standby(config, spec, buckets, thread_cpus) if config.fallback == "cpu" else None
+    standby = capture_standby(config, spec, buckets, thread_cpus) if config.fallback == "cpu" else None
     lane = capture_lane(config, engine, buckets, standby)
     _warm(config, engine, lane)
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
@@ -96,8 +96,9 @@ def _check_last_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None:
         )
 
 
-def _standby(config: ModelConfig, spec: EngineSpec, buckets: tuple[int, ...], cpus: Set[int] | None) -> Lane:
-    """The model's source on the CPU engine, captured and warm. Raises ModelRefusedError."""
+def capture_standby(config: ModelConfig, spec: EngineSpec, buckets: tuple[int, ...], cpus: Set[int] | None) -> Lane:
+    """The source of a model that takes and gives what `spec` says, on the CPU engine, captured and warm. Raises
+    ModelRefusedError."""
     path = Path(config.path)
     if runs_on_cpu(spec):
         raise ModelRefusedError(
