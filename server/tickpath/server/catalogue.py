@@ -164,6 +164,8 @@ class Catalogue:
         model.loaded[version.label] = version
         if keep:
             model.kept.add(version.label)
+        if (version.name, version.label) in self._routes:  # someone asked for it before it was unloaded
+            self._pinned(version)
 
     def make_live(self, version: Version) -> tuple[Version, ...]:
         """From the next request on, this version answers for its model."""
