@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.versions import catalogue_of, make_version
 
 from tickpath.server.catalogue import KEYS, Canary, Catalogue, CatalogueError, key_of, signature
@@ -16,7 +16,7 @@ from tickpath.wire import Code, Infer, ModelInfo
 
 NAMES: Final = ("btc", "eth")
 # A version's label tells its tensors: content has one shape for ever.
-LABELS: Final = ("a1", "a2", "a3", "b1", "b2")
+LABELS: Final = ("a1", "a2", "a3", "b1")
 # Versions of each shape: a hundred thousand are made, and to the catalogue they are names and tensors.
 SHAPES: Final = {"a": make_version("shape", floats=1), "b": make_version("shape", floats=2)}
 SHARES: Final = (0.0, 0.25, 1.0)
@@ -85,13 +85,10 @@ class Changes(RuleBasedStateMachine):
     def find(self, name: str, label: str) -> Version | None:
         return next((each for each in self.loaded if (each.name, each.label) == (name, label)), None)
 
-    def refused(self, name: str, label: str) -> bool:
-        """Whether there is no such version, and the catalogue says so."""
-        if self.find(name, label) is not None:
-            return False
-        with pytest.raises(CatalogueError, match=name):
-            self.catalogue.version(name, label)
-        return True
+    def pick(self, index: int) -> Version:
+        version = self.loaded[index % len(self.loaded)]
+        assert self.catalogue.version(version.name, version.label) is version
+        return version
 
     def load(self, name: str, label: str) -> Version:
         """As it is where it is loaded already, else a new one: a label that was retired may come back."""
@@ -126,11 +123,11 @@ class Changes(RuleBasedStateMachine):
         expected.make_live(expected.previous)
         self.settle(self.catalogue.rollback(name))
 
-    @rule(name=st.sampled_from(NAMES), label=st.sampled_from(LABELS), share=st.sampled_from(SHARES))
-    def canary(self, name: str, label: str, share: float) -> None:
-        if self.refused(name, label):
-            return
-        canary = Canary(self.catalogue.version(name, label), share)
+    @precondition(lambda self: self.loaded)
+    @rule(index=st.integers(0, 7), share=st.sampled_from(SHARES))
+    def canary(self, index: int, share: float) -> None:
+        version = self.pick(index)
+        name, canary = version.name, Canary(version, share)
         if self.expected[name].fits(canary.version):
             self.expected[name].canary = canary
             self.settle(self.catalogue.set_canary(name, canary))
@@ -138,11 +135,11 @@ class Changes(RuleBasedStateMachine):
             with pytest.raises(CatalogueError, match="can't be a canary"):
                 self.catalogue.set_canary(name, canary)
 
-    @rule(name=st.sampled_from(NAMES), label=st.sampled_from(LABELS))
-    def shadow(self, name: str, label: str) -> None:
-        if self.refused(name, label):
-            return
-        shadow = Beside(self.catalogue.version(name, label))
+    @precondition(lambda self: self.loaded)
+    @rule(index=st.integers(0, 7))
+    def shadow(self, index: int) -> None:
+        shadow = Beside(self.pick(index))
+        name = shadow.version.name
         if self.expected[name].fits(shadow.version):
             self.expected[name].shadow = shadow.version
             self.settle(self.catalogue.set_shadow(name, shadow))
@@ -150,23 +147,22 @@ class Changes(RuleBasedStateMachine):
             with pytest.raises(CatalogueError, match="can't be a shadow"):
                 self.catalogue.set_shadow(name, shadow)
 
-    @rule(name=st.sampled_from(NAMES))
-    def end_canary(self, name: str) -> None:
-        if name in self.expected:
-            self.expected[name].canary = None
+    @rule(name=st.sampled_from(NAMES), canary=st.booleans())
+    def end(self, name: str, canary: bool) -> None:
+        if (expected := self.expected.get(name)) is None:
+            return
+        if canary:
+            expected.canary = None
             self.settle(self.catalogue.set_canary(name, None))
-
-    @rule(name=st.sampled_from(NAMES))
-    def end_shadow(self, name: str) -> None:
-        if name in self.expected:
-            self.expected[name].shadow = None
+        else:
+            expected.shadow = None
             self.settle(self.catalogue.set_shadow(name, None))
 
-    @rule(name=st.sampled_from(NAMES), label=st.sampled_from(LABELS))
-    def unload_version(self, name: str, label: str) -> None:
-        if self.refused(name, label):
-            return
-        version, expected = self.catalogue.version(name, label), self.expected[name]
+    @precondition(lambda self: self.loaded)
+    @rule(index=st.integers(0, 7))
+    def unload_version(self, index: int) -> None:
+        version = self.pick(index)
+        expected = self.expected[version.name]
         if version in (expected.live, expected.shadow, expected.canary and expected.canary.version):
             with pytest.raises(CatalogueError, match="end that first"):
                 self.catalogue.unload_version(version)
@@ -209,6 +205,14 @@ class Changes(RuleBasedStateMachine):
             assert self.catalogue.role(version) == ("live" if live else "loaded")
 
     @invariant()
+    def roles_are_as_expected(self) -> None:
+        assert set(self.catalogue.names) == set(self.expected)
+        for name, expected in self.expected.items():
+            model = self.catalogue.model(name)
+            assert (model.live, model.previous, model.canary) == (expected.live, expected.previous, expected.canary)
+            assert (model.shadow and model.shadow.version) is expected.shadow
+
+    @invariant()
     def a_handle_leads_where_it_was_promised_to_or_says_why_not(self) -> None:
         for handle, (name, what) in self.promised.items():
             route = self.catalogue.routes[handle]
@@ -230,7 +234,7 @@ class Changes(RuleBasedStateMachine):
         return expected.canary.version if expected.canary and expected.canary.takes(key) else expected.live
 
 
-Changes.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Changes.TestCase.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
 TestChanges = Changes.TestCase
 
 
@@ -253,6 +257,8 @@ def test_a_version_that_was_unloaded_meanwhile_can_be_nothing() -> None:
     catalogue.add(other, keep=True)
     catalogue.unload_version(other)
     catalogue.add(make_version("btc", "2"), keep=True)
+    with pytest.raises(CatalogueError, match=r"version '3' of model 'btc' is not loaded; there are: 1, 2"):
+        catalogue.version("btc", "3")
     with pytest.raises(CatalogueError, match="unloaded meanwhile"):
         catalogue.set_shadow("btc", Beside(other))
 

@@ -141,8 +141,8 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
         assert scrape.value("tickpath_deadline_misses_total", model=name) == base + VersionCell.DEADLINE_MISSES
         assert scrape.value("tickpath_reloads_total", model=name) == base + VersionCell.RELOADS
         assert scrape.value("tickpath_reload_gap_seconds", model=name) == (base + VersionCell.RELOAD_GAP_NS) / 1e9
-        for counter, cell in OF_SHADOW.items():
-            assert scrape.value(counter, model=name) == base + cell
+        for counter, of_shadow in OF_SHADOW.items():
+            assert scrape.value(counter, model=name) == base + of_shadow
         assert scrape.value("tickpath_model_ready", model=name) == 1
     assert scrape.value("tickpath_padded_rows_total", model="fast") == 100 + VersionCell.PADDED_ROWS + 1
     for code in Code:
