@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tickpath.console.tensors import plain_tensor
 from tickpath.server.config import ConfigError, ModelConfig, ServerConfig, check_model
-from tickpath.server.proof import Refused, Task, Verdict, prove
+from tickpath.server.proof import Prover, Refused, Task, Verdict
 from tickpath.server.repository import model_names, read_model, read_version, version_names
 
 FRAME_BYTES_MAX = ServerConfig().frame_bytes_max
@@ -48,12 +48,13 @@ def check(candidates: Sequence[Candidate], nice: int, console: Console) -> list[
     terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     checked = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with Prover(nice) as prover, progress:
         bar = progress.add_task("", total=len(candidates))
         for candidate in candidates:
             progress.update(bar, description=f"loading {candidate.model} {candidate.version}")
             found = candidate.found
-            verdict = found if isinstance(found, Refused) else prove(Task(found, FRAME_BYTES_MAX, nice=nice))
+            verdict = found if isinstance(found, Refused) else prover.prove(Task(found, FRAME_BYTES_MAX))
             checked.append(Checked(candidate.model, candidate.version, candidate.live, verdict))
             progress.advance(bar)
     return checked

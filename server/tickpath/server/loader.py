@@ -19,7 +19,7 @@ from tickpath.engines import Engine, ModelRefusedError
 from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Lane
 from tickpath.server.model import PreparedModel, prepare_model
-from tickpath.server.proof import Proven, Refused, Task, prove
+from tickpath.server.proof import Proven, Prover, Refused, Task
 from tickpath.server.version import Version
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class Loader:
         self._loop = loop
         self._cpus = cpus
         self._frame_bytes_max = frame_bytes_max
+        self._prover = Prover(cpus=cpus)
         self._thread = ThreadPoolExecutor(1, "tickpath-loader", initializer=_pin, initargs=(cpus,))
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -62,12 +63,13 @@ class Loader:
         await self.run(lambda: _drop(prepared.lane, prepared.engine))
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, and wait for nothing."""
+        self._prover.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, config: ModelConfig) -> Loaded:
         try:
-            verdict = prove(Task(config, self._frame_bytes_max, tuple(sorted(self._cpus or ()))))
+            verdict = self._prover.prove(Task(config, self._frame_bytes_max))
         except OSError as error:
             raise ModelRefusedError(f"{config.path}: no process to prove it in: {error.strerror}") from None
         if isinstance(verdict, Refused):

@@ -1,13 +1,17 @@
 """A model proven in a process of its own, before a server touches it: a file that kills its runtime kills only that.
 
-The child is `python -m tickpath.server.proving`: a `Task` as JSON on its stdin, one `Verdict` as a line of JSON on its
-stdout. It does all that a load does, serves nothing, and bounds its own time.
+The prover is `python -m tickpath.server.proving`: it has imported all that a load needs, and forks for each `Task`, a
+line of JSON on its stdin: starting Python anew takes seven times as long as the load of a small model. A fork does all
+that a load does, serves nothing, and bounds its own time. What became of it is a line of JSON on the prover's stdout.
 """
 
 import signal
 import subprocess
 import sys
-from typing import Final
+from collections.abc import Set
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -21,18 +25,23 @@ COMMAND: Final = (sys.executable, "-P", "-m", "tickpath.server.proving")
 
 # A large model takes TensorRT minutes to compile; what is not done after ten hangs.
 PROVE_S_MAX: Final = 600
-# The least priority that there is.
+# The least priority that there is: a load may wait, a reply may not.
 NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove, on which processors (none named: on those of the parent), and how far behind everything else: a
-    load may wait, a reply may not."""
+    """What to prove."""
 
     model: ModelConfig
     frame_bytes_max: int
-    cpus: tuple[int, ...] = ()
-    nice: int = NICE_MAX
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a fork ended, and what it had written by then."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
 
 
 class Proven(msgspec.Struct, frozen=True, tag="proven"):
@@ -69,14 +78,77 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 Verdict = Proven | Refused
 
 
-def prove(task: Task) -> Verdict:
-    """Prove a model in a child process, and wait for it. Raises OSError where no process can be started."""
-    done = subprocess.run(COMMAND, input=msgspec.json.encode(task), capture_output=True, check=False)
-    return verdict_of(task, done.returncode, done.stdout, done.stderr)
+class Prover:
+    """Proves models, one at a time, at niceness `nice`, on `cpus` (None: anywhere). It is started by its first proof,
+    ends after a minute without one, and is then started again."""
+
+    def __init__(self, nice: int = NICE_MAX, cpus: Set[int] | None = None) -> None:
+        self._command = [*COMMAND, str(nice), ",".join(map(str, sorted(cpus or ())))]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, while it has one."""
+        return None if self._process is None else self._process.pid
+
+    def prove(self, task: Task) -> Verdict:
+        """Waits for it. Raises OSError where no process can be started."""
+        line = msgspec.json.encode(task) + b"\n"
+        # It may just have ended for want of work; a second one has not.
+        answer = self._ask(line) or self._ask(line)
+        if not answer:  # it was closed meanwhile, or killed twice
+            return Refused(f"{task.model.path}: the process that proves models ended: try again")
+        ended = msgspec.json.decode(answer, type=Ended)
+        return verdict_of(task, ended.returncode, ended.stdout, ended.stderr)
+
+    def close(self) -> None:
+        """End it, and a proof that another thread waits for. Nothing is proven any more."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+            _let_go(self._process)
+
+    def _ask(self, line: bytes) -> bytes:
+        """One line of answer; empty, and the process is gone, where there is none."""
+        if self._closed:
+            return b""
+        if self._process is None:
+            # A process group of its own: Ctrl-C in a terminal is for whoever waits for it, and then ends it.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+            )
+        answer = _exchange(self._process, line)
+        if not answer.endswith(b"\n"):
+            _let_go(self._process)
+            self._process = None
+            return b""
+        return answer
+
+
+def _exchange(process: subprocess.Popen[bytes], line: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(line)
+        process.stdin.flush()
+    return process.stdout.readline()
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, which has come or is near, and close its pipes."""
+    with suppress(BrokenPipeError), process:
+        pass
 
 
 def verdict_of(task: Task, returncode: int, stdout: bytes, stderr: bytes) -> Verdict:
-    """What a child that has ended has found, or what has become of it."""
+    """What a fork that has ended has found, or what has become of it."""
     path = task.model.path
     if returncode == -signal.SIGALRM:
         return Refused(f"{path}: not loaded after {PROVE_S_MAX} s, given up")
