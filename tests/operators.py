@@ -15,6 +15,7 @@ class Operator:
     """A connection to a server's admin socket."""
 
     def __init__(self, path: Path | str) -> None:
+        self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(60)
         self.socket.connect(str(path))
@@ -22,11 +23,20 @@ class Operator:
 
     def ask(self, **asked: object) -> dict[str, Any]:
         """One request, and its answer."""
-        return self.say(json.dumps(asked).encode() + b"\n")
+        self.begin(**asked)
+        return self.answer()
 
     def say(self, line: bytes) -> dict[str, Any]:
         """Any bytes, and the answer to them."""
         self.socket.sendall(line)
+        return self.answer()
+
+    def begin(self, **asked: object) -> None:
+        """Ask, and wait for nothing."""
+        self.socket.sendall(json.dumps(asked).encode() + b"\n")
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer."""
         answer: dict[str, Any] = json.loads(self._answers.readline())
         return answer
 

@@ -82,11 +82,13 @@ Request = Reload | Load | Unload | Rollback | SetCanary | SetShadow | SetQuiet |
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came of it. `done` false: nothing was changed, and `text` says why and what to do."""
+    """What came of it. `done` false: nothing was changed, and `text` says why and what to do. `changing`: something is
+    being loaded or unloaded."""
 
     done: bool
     text: tuple[str, ...]
     quiet: bool
+    changing: bool
     models: tuple[ModelStatus, ...]
 
 
@@ -160,7 +162,8 @@ class Admin:
         return told
 
     def _reply(self, done: bool, *text: str) -> Reply:
-        return Reply(done, text, self._deployment.is_quiet, self._deployment.status())
+        deployment = self._deployment
+        return Reply(done, text, deployment.is_quiet, deployment.is_changing, deployment.status())
 
 
 async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:

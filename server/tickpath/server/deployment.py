@@ -185,6 +185,11 @@ class Deployment:
         return self._catalogue.versions
 
     @property
+    def is_changing(self) -> bool:
+        """Whether something is being loaded or unloaded."""
+        return self._changing.locked()
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing may be loaded or unloaded now."""
         now = localtime()
