@@ -182,9 +182,6 @@ class RecordWriter:
     def add(self, cell: GlobalCell, amount: int = 1) -> None:
         self._totals[cell] += amount
 
-    def of_version(self, place: int, cell: VersionCell) -> int:
-        return self._totals[version_base(place) + cell]
-
     def set_version(self, place: int, cell: VersionCell, value: int) -> None:
         self._totals[version_base(place) + cell] = value
 
