@@ -2,8 +2,6 @@
 threads, over hot reloads, and never in silence."""
 
 import asyncio
-import json
-import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from tests.integration.observer.observing import Scrape
 from tests.onnx_models import one_node, picky, save
-from tests.repositories import add_version
+from tests.operators import Operator, add_whole_version
 from tests.serving import RunningServer, serve
 
 from tickpath.client import AsyncClient, Client, EngineFailedError, Flag, Prediction
@@ -167,13 +165,14 @@ def test_pipelined_requests_of_one_session(executor: str, server: RunningServer)
 def test_a_fallback_names_the_version_that_answered_then(tmp_path: Path) -> None:
     """Over a hot reload the handle stays, and so does the last answer, until the new version has given one."""
     models = tmp_path / "models"
-    add_version(models, "squares", "1", picky())
+    add_whole_version(models, "squares", "1", picky())
     (models / "squares" / "model.toml").write_text('fallback = "last"\nfallback_age_max_s = 3600\n')
     admin = tmp_path / "admin"
     with serve(tmp_path, [], repository=str(models), admin=str(admin)) as server, Client(server.address) as client:
         assert client.infer("squares", x(3)).version == "1"
-        add_version(models, "squares", "2", picky(10))
-        reload(admin, "squares")
+        add_whole_version(models, "squares", "2", picky(10))
+        with Operator(admin) as operator:
+            operator.done("reload", model="squares")
         old = client.infer("squares", x(FAILING))
         assert is_last(old)
         assert (old.version, old["y"].item()) == ("1", 9)
@@ -182,13 +181,3 @@ def test_a_fallback_names_the_version_that_answered_then(tmp_path: Path) -> None
         assert client.infer("squares", x(FAILING)).version == "2"
         with Client(server.address) as other, pytest.raises(EngineFailedError):
             other.infer("squares", x(FAILING))
-
-
-def reload(admin: Path, model: str) -> None:
-    """Ask for it, and wait until it is done."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(str(admin))
-        connection.sendall(json.dumps({"do": "reload", "model": model}).encode() + b"\n")
-        answer = json.loads(connection.makefile().readline())
-    assert answer["done"], answer
