@@ -2,6 +2,9 @@
 threads, over hot reloads, and never in silence."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -181,3 +184,14 @@ def test_a_fallback_names_the_version_that_answered_then(tmp_path: Path) -> None
         assert client.infer("squares", x(FAILING)).version == "2"
         with Client(server.address) as other, pytest.raises(EngineFailedError):
             other.infer("squares", x(FAILING))
+
+
+def test_the_command_says_so(server: RunningServer, tmp_path: Path) -> None:
+    """`tickpath call` repeats one question: its last answer is shown with its flags, for people and for programs."""
+    np.save(tmp_path / "x.npy", x(11))
+    command = [sys.executable, "-m", "tickpath.cli", "call", "marked", "--input", f"x={tmp_path}/x.npy"]
+    command += ["--at", server.address]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert shown.startswith("OUTPUT_OUT_OF_BOUNDS\n")
+    answer = json.loads(subprocess.run([*command, "--json"], capture_output=True, timeout=60, check=True).stdout)
+    assert (answer["flags"], answer["age_ns"]) == (["OUTPUT_OUT_OF_BOUNDS"], 0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.inputs import SOURCE, inputs_root
 from tests.integration.observer.observing import Scrape
-from tests.onnx_models import gru, one_node, save, tree
+from tests.onnx_models import one_node, save, tree
 from tests.real_models import SCALARS, SHAPES, served_name
 from tests.serving import RunningServer, serve
 
@@ -31,22 +31,20 @@ HIDING: Final[Mapping[str, str]] = {
     "trading_bot/BTCUSDT/basic/2025-09-17_1h_v1/model.onnx": "input_sequence",
     "trading_bot/ETHUSDT/sentiment/2025-09-16_legacy/model.onnx": "keras_tensor",
 }
-HIDDEN_IN = {served_name(name): tensor for name, tensor in HIDING.items()} if SOURCE == "real" else {"gru": "data"}
-HIDDEN_IN |= {"tree": "x"}
+HIDDEN_IN = {served_name(name): tensor for name, tensor in HIDING.items()} if SOURCE == "real" else {}
+HIDDEN_IN["tree"] = "x"
 
 
 def hiding_models(folder: Path) -> list[dict[str, Any]]:
     root = inputs_root()
     forest = {"path": str(save(tree(), folder, "tree.onnx"))}
     if root is None:
-        return [forest, {"path": str(save(gru(), folder, "gru.onnx"))}]
-    return [
-        forest,
-        *(
-            {"path": str(root / "models" / name), "name": served_name(name), "shapes": SHAPES.get(name, {})}
-            for name in HIDING
-        ),
-    ]
+        return [forest]
+    real = (
+        {"path": str(root / "models" / name), "name": served_name(name), "shapes": SHAPES.get(name, {})}
+        for name in HIDING
+    )
+    return [forest, *real]
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
