@@ -12,6 +12,7 @@ from tests.onnx_models import one_node, save
 from tests.repositories import scale
 
 from tickpath.engines import Array, EngineFailedError, ModelRefusedError
+from tickpath.engines.load import load
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE
@@ -193,6 +194,12 @@ def test_a_model_on_the_cpu_has_no_other_cpu(tmp_path: Path) -> None:
     config = ModelConfig(str(save(scale(2), tmp_path)), fallback="cpu")
     with pytest.raises(ModelRefusedError, match=r'this one runs on the CPU engine.*choose "last" or "none"'):
         prepare_model(config, None, 10**6)
+
+
+def test_a_plan_that_runs_on_the_cpu_already_needs_no_standby(tmp_path: Path) -> None:
+    on_cpu = load(save(scale(2), tmp_path))
+    config = ModelConfig(str(tmp_path / "model.plan"), fallback="cpu", on_bad_plan="cpu")
+    assert capture_standby(config, on_cpu.spec, (1,), None) is None
 
 
 def test_what_is_too_large_to_be_kept_is_refused_at_load(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class EngineSpec:
     """A compiled model: its tensors in the model's own order and where it came from.
 
     `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch
-    axis (`batched` false) takes one row, which is the whole of its tensors.
+    axis (`batched` false) takes one row, which is the whole of its tensors. `buckets`: the batch sizes it was compiled
+    for, ascending; empty where it runs at any.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -66,6 +67,7 @@ class EngineSpec:
     precision: str
     sha256: str
     rows_fixed: int | None = None
+    buckets: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """For people: `x float32[N,64] -> y float32[N,3]`."""

@@ -1,6 +1,7 @@
 """What is captured and replayed: buckets, slots and the pinned memory they stand on."""
 
 from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_by_rows, resolve_buckets
+from tickpath.graphs.device import DeviceOptions, on_device
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.slot import Slot
 from tickpath.graphs.values import Bounds, OutputRules
@@ -9,9 +10,11 @@ __all__ = [
     "DEFAULT_BUCKETS",
     "Bounds",
     "BucketError",
+    "DeviceOptions",
     "OutputRules",
     "PinnedArena",
     "Slot",
     "bucket_index_by_rows",
+    "on_device",
     "resolve_buckets",
 ]

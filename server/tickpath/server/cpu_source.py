@@ -19,9 +19,10 @@ def runs_on_cpu(spec: EngineSpec) -> bool:
 
 
 def source_of(path: Path) -> Path | None:
-    """The source of the model in this file: the file itself or the one beside it, if there is one."""
-    source = path if path.suffix == ".onnx" else path.with_name(SOURCE_FILE)
-    return source if source.is_file() else None
+    """The source of the model in this file, if there is one: the file itself, source.onnx or NAME.onnx beside it."""
+    if path.suffix == ".onnx":
+        return path
+    return next((file for file in (path.with_name(SOURCE_FILE), path.with_suffix(".onnx")) if file.is_file()), None)
 
 
 def load_source(source: Path, config: ModelConfig, spec: EngineSpec, cpus: Set[int] | None = None) -> Engine:

@@ -2,14 +2,14 @@
 slots."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import monotonic_ns
 from typing import Final
 
 import msgspec
 
-from tickpath.engines import Engine, EngineFailedError
+from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.server.config import ModelConfig
@@ -26,6 +26,10 @@ WARM_NS_PER_BUCKET: Final = 20_000_000
 WARM_REPLAYS_MAX: Final = 300
 
 _INPUT_NON_FINITE: Final = int(Flag.INPUT_NON_FINITE)
+_LOST: Final = Refusal(Code.NOT_READY, "this server has lost its device and ends: go to another")
+
+DeviceLost = Callable[[DeviceLostError], object]
+"""Told by a lane, on its own thread, that no model of this process can answer on that device any more."""
 
 Stamps = tuple[int, int, int, int, int, int]
 
@@ -51,7 +55,8 @@ class Failed(Refusal, frozen=True, gc=False, kw_only=True):
 
 
 class Lane:
-    """The slots of one model, one per bucket, and the way through them.
+    """The slots of one model, one per bucket, and the way through them. Raises EngineFailedError,
+    DeviceLostError.
 
     `standby`: runs again what fails here, on another engine. `mark`: a flag of every answer of this lane.
     """
@@ -77,13 +82,15 @@ class Lane:
         self._looks_at_inputs = policy.inputs != "pass"
         self._looks_at_outputs = policy.outputs != "pass" or policy.checks_bounds
         self._mark = mark
+        self.device_lost: DeviceLost = _untold
+        """Who is told that the device is gone, once the lane serves."""
         self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """Replay every bucket until it costs what it will cost, on inputs of its own (`samples`, by bucket).
-        Raises EngineFailedError."""
+        Raises EngineFailedError, DeviceLostError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
 
     def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
@@ -120,6 +127,9 @@ class Lane:
         except EngineFailedError as error:
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, now_ns := monotonic_ns(), now_ns)
             return self._failed(infer, f"the model's runtime failed: {error}", bucket_index, flags, stamps)
+        except DeviceLostError as error:
+            self.device_lost(error)
+            return _LOST
         except Exception:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
@@ -142,6 +152,10 @@ class Lane:
         if type(answer) is not Answer:
             return failed
         return msgspec.structs.replace(answer, flags=answer.flags | flags)
+
+
+def _untold(_error: DeviceLostError) -> None:
+    """Whoever runs a lane that does not serve has the refusal to go by."""
 
 
 def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:

@@ -1,12 +1,13 @@
 """A model prepared to be served: loaded, checked, captured and warm."""
 
 from collections.abc import Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load
-from tickpath.graphs import BucketError, resolve_buckets
+from tickpath.engines.load import load, load_plan
+from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE, load_source, runs_on_cpu, source_of
@@ -33,9 +34,19 @@ class PreparedModel:
 def prepare_model(
     config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, proven: EngineSpec | None = None
 ) -> PreparedModel:
-    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises
-    ModelRefusedError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, proven)
+    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises ModelRefusedError,
+    DeviceLostError."""
+    engine = _load(config, thread_cpus, proven)
+    with ExitStack() as unless_prepared:
+        unless_prepared.callback(engine.close)
+        prepared = _prepare(config, engine, thread_cpus, frame_bytes_max)
+        unless_prepared.pop_all()
+    return prepared
+
+
+def _prepare(
+    config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, frame_bytes_max: int
+) -> PreparedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     if (why := misplaced_limits(config.numeric, spec.outputs)) is not None:
@@ -53,9 +64,23 @@ def prepare_model(
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
 
 
+def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec | None) -> Engine:
+    def load_cpu(path: Path) -> Engine:
+        return load(path, config.shapes, config.threads, thread_cpus, config.trust, proven)
+
+    path = Path(config.path)
+    options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
+    try:
+        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
+        return on_device(engine, options)
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{path}: {error}") from None
+
+
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     try:
-        return resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
+        spec = engine.spec
+        return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
 
@@ -96,11 +121,15 @@ def _check_last_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None:
         )
 
 
-def capture_standby(config: ModelConfig, spec: EngineSpec, buckets: tuple[int, ...], cpus: Set[int] | None) -> Lane:
-    """The source of a model that takes and gives what `spec` says, on the CPU engine, captured and warm. Raises
-    ModelRefusedError."""
+def capture_standby(
+    config: ModelConfig, spec: EngineSpec, buckets: tuple[int, ...], cpus: Set[int] | None
+) -> Lane | None:
+    """The source of a model that takes and gives what `spec` says, on the CPU engine, captured and warm. None where the
+    model is on the CPU already, since its plan was bad. Raises ModelRefusedError."""
     path = Path(config.path)
     if runs_on_cpu(spec):
+        if path.suffix == ".plan":
+            return None
         raise ModelRefusedError(
             f'{path}: fallback = "cpu" is for models on another device, this one runs on the CPU engine and would only '
             'fail again: choose "last" or "none"'
@@ -121,6 +150,8 @@ def capture_lane(
     """Buffers and graphs for every bucket; `standby` and `mark` as a Lane's. Raises ModelRefusedError."""
     try:
         return Lane(engine, config, buckets, standby, mark)
+    except (EngineFailedError, ModelRefusedError) as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
         raise ModelRefusedError(
             f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"
