@@ -19,8 +19,8 @@ def runs_on_cpu(spec: EngineSpec) -> bool:
 
 
 def source_of(path: Path) -> Path | None:
-    """The source of the model in this file, if there is one: the file itself, source.onnx beside it, or NAME.onnx beside
-    a plan."""
+    """The source of the model in this file, if there is one: the file itself, source.onnx beside it, or NAME.onnx
+    beside a plan."""
     files = [path] if path.suffix == ".onnx" else [path.with_name(SOURCE_FILE)]
     if path.suffix == ".plan":
         files.append(path.with_suffix(".onnx"))

@@ -13,7 +13,7 @@ from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.server.config import ModelConfig
-from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs
+from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs, output_rules
 from tickpath.server.recent import RecentAnswers
 from tickpath.wire import Code, Flag, Infer, Result, encode_frame
 
@@ -74,7 +74,7 @@ class Lane:
         mark: int = 0,
     ) -> None:
         spec, policy = engine.spec, config.numeric
-        rules = policy.output_rules(spec.outputs)
+        rules = output_rules(policy, spec.outputs)
         # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
         slots = [Slot(engine, bucket, rules) for bucket in reversed(buckets)]
         self.slots = slots[::-1]
