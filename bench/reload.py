@@ -10,6 +10,8 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -34,15 +36,35 @@ from tickpath.loadtest.latency import summarise
 RETIRE_S: Final = 0.05
 # Before a window: what the bench itself does to the disk is over.
 SETTLE_S: Final = 0.02
+HEADINGS: Final = ("window", "windows", "ms", "n", "p50", "p99", "p99.9", "longest: median", "of ten", "ever", "no CPU")
 RSS_AT: Final = (10, 20, 50, 100, 150, 200)
 
 
 @dataclass
 class Windows:
-    """Spans of one kind: when each began and ended, in ns."""
+    """Spans of one kind: when each began and ended, and how long the server's loop stood ready meanwhile and had no
+    processor, in ns."""
 
     kind: str
     spans: list[tuple[int, int]] = field(default_factory=list)
+    waited_ns: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def span(self, server: RunningServer) -> Iterator[None]:
+        start_ns, waited_ns = time.monotonic_ns(), _waited_ns(server)
+        yield
+        self.spans.append((start_ns, time.monotonic_ns()))
+        self.waited_ns.append(_waited_ns(server) - waited_ns)
+
+    @property
+    def last_s(self) -> float:
+        """How long the last one was."""
+        start_ns, end_ns = self.spans[-1]
+        return (end_ns - start_ns) / 1e9
+
+    @property
+    def waited_share(self) -> float:
+        return sum(self.waited_ns) / sum(end - start for start, end in self.spans)
 
     def latencies(self, answers: list[Answered]) -> list[npt.NDArray[np.int64]]:
         """Of what was meant to be asked in each, in ns."""
@@ -51,7 +73,7 @@ class Windows:
         order = np.argsort(intended, kind="stable")
         intended, taken = intended[order], taken[order]
         edges = [np.searchsorted(intended, span) for span in self.spans]
-        return [taken[start:end] for start, end in edges if start < end]
+        return [taken[start:end] for start, end in edges]
 
 
 @dataclass
@@ -90,13 +112,15 @@ def _run(folder: Path, reloads: int, rate: float) -> Run:
         for number in track(range(reloads), description="reloads", disable=not sys.stderr.isatty()):
             if number % 2:
                 add_failing(models, "scale", list(FAILING)[number // 2 % len(FAILING)])
-                length_s = _window(run.bad, operator, expected=False)
+                _reload(run.bad, server, operator, expected=False)
                 remove_version(models, "scale", FAILING_VERSION)
             else:
                 add_whole_version(models, "scale", str(number // 2 + 2), scale(number // 2 + 2))
-                length_s = _window(run.good, operator, expected=True)
+                _reload(run.good, server, operator, expected=True)
                 run.gaps_ns.append(_gap_ns(server))
-            _steady_window(run.steady, length_s)
+            time.sleep(SETTLE_S)
+            with run.steady.span(server):
+                time.sleep((run.bad if number % 2 else run.good).last_s)
             run.rss_bytes.append(server.rss_bytes())
     return run
 
@@ -105,22 +129,18 @@ def _answering(version: str, inputs: Floats) -> Floats:
     return inputs * np.float32(int(version))
 
 
-def _window(windows: Windows, operator: Operator, expected: bool) -> float:
-    """A reload, and its length in seconds."""
+def _reload(windows: Windows, server: RunningServer, operator: Operator, expected: bool) -> None:
     time.sleep(SETTLE_S)
-    start_ns = time.monotonic_ns()
-    answer = operator.ask(do="reload", model="scale")
+    with windows.span(server):
+        answer = operator.ask(do="reload", model="scale")
+        time.sleep(RETIRE_S)
     assert answer["done"] is expected, answer["text"]
-    time.sleep(RETIRE_S)
-    windows.spans.append((start_ns, time.monotonic_ns()))
-    return (time.monotonic_ns() - start_ns) / 1e9
 
 
-def _steady_window(windows: Windows, length_s: float) -> None:
-    time.sleep(SETTLE_S)
-    start_ns = time.monotonic_ns()
-    time.sleep(length_s)
-    windows.spans.append((start_ns, time.monotonic_ns()))
+def _waited_ns(server: RunningServer) -> int:
+    """How long the thread of the loop has stood in line for a processor so far."""
+    pid = server.ready.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1])
 
 
 def _gap_ns(server: RunningServer) -> float:
@@ -136,7 +156,19 @@ def _print(run: Run, note: str) -> None:
     answers = run.traffic.answers
     steady_ns = summarise(np.concatenate(run.steady.latencies(answers))).p999_ns
     table = Table(title="Answers at a steady rate, from the intended send time (µs)")
-    for heading in ("window", "windows", "ms", "n", "p50", "p99", "p99.9", "longest: median", "of ten", "ever"):
+    for heading in (
+        "window",
+        "windows",
+        "ms",
+        "n",
+        "p50",
+        "p99",
+        "p99.9",
+        "longest: median",
+        "of ten",
+        "ever",
+        "no CPU",
+    ):
         table.add_column(heading, justify="left" if heading == "window" else "right")
     for windows in (run.steady, run.good, run.bad):
         table.add_row(windows.kind, *_cells(windows, answers))
@@ -148,6 +180,7 @@ def _print(run: Run, note: str) -> None:
     )
     longest_ns = np.median([window.max() for window in run.good.latencies(answers)])
     console.print(f"median longest of a reload / steady p99.9: {longest_ns / steady_ns:.2f}")
+    console.print(f"longest of a reload / longest of the window after it: {_paired(run, answers)}")
     gaps_us = np.array(run.gaps_ns) / 1e3
     console.print(
         f"tickpath_reload_gap_seconds: median {np.median(gaps_us):.0f} µs, of ten {np.quantile(gaps_us, 0.9):.0f}, "
@@ -155,6 +188,14 @@ def _print(run: Run, note: str) -> None:
     )
     rss = {at: run.rss_bytes[at - 1] / 1e6 for at in RSS_AT if at <= len(run.rss_bytes)}
     console.print("resident: " + ", ".join(f"{mb:.1f} MB after {at}" for at, mb in rss.items()))
+
+
+def _paired(run: Run, answers: list[Answered]) -> str:
+    reloads, after = (windows.latencies(answers) for windows in (run.good, run.steady))
+    ratios = [one.max() / other.max() for one, other in zip(reloads, after[::2], strict=False)]
+    return (
+        f"median {np.median(ratios):.2f}, quartiles {np.quantile(ratios, 0.25):.2f} to {np.quantile(ratios, 0.75):.2f}"
+    )
 
 
 def _cells(windows: Windows, answers: list[Answered]) -> list[str]:
@@ -170,7 +211,8 @@ def _cells(windows: Windows, answers: list[Answered]) -> list[str]:
         np.quantile(longest, 0.9),
         longest.max(),
     )
-    return [f"{len(found)}", f"{length_ms:.0f}", f"{summary.count:,}", *(f"{each / 1e3:.0f}" for each in times_ns)]
+    counts = (f"{len(found)}", f"{length_ms:.0f}", f"{summary.count:,}")
+    return [*counts, *(f"{each / 1e3:.0f}" for each in times_ns), f"{windows.waited_share:.1%}"]
 
 
 if __name__ == "__main__":
