@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CC ?= gcc
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-compile test-gpu check bench clean
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +21,20 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 	$(BIN)/tickpath demo --floor build/floor
 
 test: $(VENV)/ready build/floor  ## run every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
+	$(BIN)/pytest -n auto --dist loadfile tests/integration --ignore tests/integration/loadtest
+	$(BIN)/pytest tests/integration/loadtest
+
+$(VENV)/ready-compile: $(VENV)/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx]'
+	touch $@
+
+test-compile: $(VENV)/ready-compile  ## build plans of every model; installs TensorRT-RTX and torch, needs no GPU
+	$(BIN)/pytest tests/compile
+
+test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
+	$(BIN)/pytest tests/gpu
+	$(BIN)/python -m bench.gpu
 
 check: $(VENV)/ready  ## format, lint, types, import directions
 	$(BIN)/ruff format --check .

@@ -16,7 +16,7 @@ from rich.progress import track
 from bench.report import Row, print_report
 from bench.targets import Target, floor_server, tickpath_server, write_frames
 from tickpath.client import Client
-from tickpath.engines.load import load
+from tickpath.engines.onnxruntime import load_onnx
 from tickpath.graphs import Slot
 from tickpath.loadtest.latency import summarise
 from tickpath.wire import ModelInfo
@@ -81,7 +81,7 @@ class _Bench:
         """Build the model and start its servers, each asleep until it is measured."""
         path = self._folder / f"{name}.onnx"
         subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", name, str(path)], check=True, capture_output=True)
-        self._slots[name] = Slot(load(path, {}), 1)
+        self._slots[name] = Slot(load_onnx(path, {}), 1)
         for number, (kind, flags) in enumerate(self._flags.items()):
             log = self._folder / f"{name}.{number}.log"
             ready = self._servers.enter_context(tickpath_server(path, log, self._cpus[0], *flags))

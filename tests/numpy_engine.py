@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tickpath.engines import Array, EngineSpec, TensorSpec
+from tickpath.engines import Array, DeviceLostError, EngineSpec, TensorSpec
 
 Compute = Callable[[Sequence[Array], Sequence[Array]], None]
 """Reads the bound inputs, writes the bound outputs."""
@@ -27,6 +27,11 @@ def copy_through(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     """Each output is the input in its place."""
     for source, target in zip(inputs, outputs, strict=True):
         target[...] = source
+
+
+def never_lost(error: DeviceLostError) -> None:
+    """For a lane whose model runs on no device."""
+    raise AssertionError(f"there is no device to lose: {error}")
 
 
 @dataclass(frozen=True)

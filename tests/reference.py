@@ -30,6 +30,13 @@ def assert_same_bits(ours: Sequence[Array], theirs: Sequence[Array]) -> None:
         assert one.tobytes() == other.tobytes()
 
 
+def assert_near(ours: Sequence[Array], theirs: Sequence[Array]) -> None:
+    """The same to rounding: what another runtime answers, which adds up in another order."""
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(one.astype(np.float64), other.astype(np.float64), rtol=1e-5, atol=1e-6)
+
+
 def run_in_bucket(
     session: onnxruntime.InferenceSession, model: ModelInfo, feeds: Mapping[str, Array], rows: int
 ) -> dict[str, Array]:

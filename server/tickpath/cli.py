@@ -9,11 +9,12 @@ try:
 
     import click
 
+    from tickpath.console.compile import compile_
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
-    from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ModelRefused, ending
+    from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
-    from tickpath.console.options import ADDRESS, AT, SHAPES, bad_parameter
+    from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
@@ -82,20 +83,6 @@ def tickpath(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def _buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    from tickpath.console.settings import parse_buckets
-
-    with bad_parameter():
-        return None if text is None else parse_buckets(text)
-
-
-def _name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    from tickpath.console.settings import parse_name
-
-    with bad_parameter():
-        return None if text is None else parse_name(text)
-
-
 SERVE_EXAMPLES = """
 Examples:
 
@@ -107,13 +94,15 @@ tickpath serve model.onnx --shape x=N,120,3 --spin --cpu 3
 tickpath serve --config tickpath.toml --port 7071
 
 Exit code: 0 after SIGTERM or Ctrl-C once it listens, 2 the configuration is wrong, 3 a model is refused, 4 an address
-can't be listened on, 1 anything else.
+can't be listened on, 6 a device is lost and a new process may find it again, 1 anything else.
 """
 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
-@click.argument("model", metavar="[MODEL.onnx|FOLDER]", required=False)
-@click.option("--name", callback=_name, metavar="NAME", help="What clients call the model.  [default: the file's name]")
+@click.argument("model", metavar="[MODEL|FOLDER]", required=False)
+@click.option(
+    "--name", callback=read_name, metavar="NAME", help="What clients call the model.  [default: the file's name]"
+)
 @click.option("--config", metavar="FILE.toml", type=Path, help="All settings, limits too; options here win.")
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
@@ -131,9 +120,10 @@ can't be listened on, 1 anything else.
 )
 @click.option("--cpu", type=click.IntRange(0), metavar="N", help="Stay on core N.")
 @SHAPES
-@click.option("--buckets", callback=_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
+@click.option("--buckets", callback=read_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
 @click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option("--trust", is_flag=True, default=None, help="The file's maker may run code here: for .pt2 files that do.")
 @click.option("--admin", metavar="PATH", help="Unix socket for `tickpath reload` and its like.")
 @click.option(
     "--watch",
@@ -160,7 +150,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
         values = serve_values(read_config(config) if config else {}, model, options)
         settings = add_repository(make_config(values, str(config or "configuration")))
 
-    from tickpath.engines import ModelRefusedError
+    from tickpath.engines import DeviceLostError, ModelRefusedError
     from tickpath.server import core
     from tickpath.server.listeners import AddressError
     from tickpath.server.observer_process import ObserverError
@@ -170,6 +160,7 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
         ending(Misconfigured, ConfigError),
         ending(AddressRefused, AddressError),
         ending(Failed, ObserverError),
+        ending(DeviceLost, DeviceLostError),
     ):
         return core.run(settings, json_lines=as_json)
 
@@ -245,6 +236,7 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
         demonstration.run(demonstration.Settings(model, rate, seconds, floor), Console(highlight=False))
 
 
+tickpath.add_command(compile_)
 tickpath.add_command(loadtest)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 from tests.onnx_models import constant, gru, model, one_node, save, value
-from tests.reference import assert_same_bits, reference_session, run_reference
+from tests.reference import assert_near, assert_same_bits, reference_session, run_reference
 
 from tickpath.engines import Array, Engine, EngineFailedError, Graph, ModelRefusedError, TensorSpec
 from tickpath.engines.onnx_spec import Shape
@@ -46,13 +46,15 @@ def data(tensors: Sequence[TensorSpec], rows: int, seed: int) -> list[Array]:
 
 
 def assert_serves(path: Path, engine: Engine, rows: Sequence[int]) -> None:
-    """Bound replays give bit for bit what plain runs of the same batch give, with several graphs at once."""
+    """Bound replays give what plain runs of the same batch give in onnxruntime, with several graphs at once: bit for
+    bit where it is the engine's own runtime."""
     session = reference_session(path)
+    check = assert_same_bits if engine.spec.runtime.startswith("onnxruntime") else assert_near
     bound = {count: capture(engine, count) for count in rows}
     for seed in range(3):
         for count in rows:
             arrays = data(engine.spec.inputs, count, seed)
-            assert_same_bits(bound[count](arrays), run_reference(session, engine.spec, arrays))
+            check(bound[count](arrays), run_reference(session, engine.spec, arrays))
 
 
 @pytest.fixture(params=[load_onnx], ids=["onnxruntime"])
@@ -180,7 +182,7 @@ def test_a_failed_replay_says_why_and_the_graph_goes_on(load: Load, tmp_path: Pa
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"])]
     proto = model(nodes, [value("ids", "i8", ["N"])], [value("y", "f4", ["N"])], [constant("table", [1, 2, 3])])
     bound = capture(load(save(proto, tmp_path), None), 1)
-    with pytest.raises(EngineFailedError, match="out of data bounds"):
+    with pytest.raises(EngineFailedError, match=r"out of (data bounds|range)"):
         bound([np.array([99])])
     assert bound([np.array([2])])[0].tolist() == [3]
 

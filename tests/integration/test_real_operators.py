@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from tests.inputs import inputs_root
 
 from tickpath.engines import Array, Engine, ModelRefusedError
-from tickpath.engines.load import load
+from tickpath.engines.onnxruntime import load_onnx
 
 ROOT = inputs_root()
 if ROOT is None:
@@ -59,7 +59,7 @@ def test_operator(path: Path, table: list[str]) -> None:
     name = path.parent.name.removeprefix("test_").removeprefix("ai_onnx_ml_")
     reasons = [reason for start, reason in REFUSED.items() if name.startswith(start)]
     try:
-        engine = load(path)
+        engine = load_onnx(path)
     except ModelRefusedError as error:
         text = str(error).removeprefix(f"{path}: ")
         table.append(f"{path.parent.name}  refused  {text}")

@@ -98,7 +98,7 @@ def running(peer: Peer, first: int) -> None:
 
 def test_the_log_says_where_each_model_runs_and_why(server: RunningServer) -> None:
     lines = {
-        line.split("serving ")[1].split(":")[0]: line
+        line.split("serving ")[1].split(" version ")[0]: line
         for line in server.log.read_text().splitlines()
         if "serving " in line
     }

@@ -45,6 +45,13 @@ def test_what_the_model_cannot_do_is_refused_with_what_it_can(
     assert str(refused.value) == says
 
 
+def test_a_compiled_model_has_the_buckets_it_was_compiled_for() -> None:
+    assert resolve_buckets(None, True, None, (1, 4)) == (1, 4)
+    assert resolve_buckets((4,), True, None, (1, 4)) == (4,)
+    with pytest.raises(BucketError, match="buckets 1,2 were asked for, but the model was compiled for 1,4: compile it"):
+        resolve_buckets((1, 2), True, None, (1, 4))
+
+
 @pytest.mark.parametrize("buckets", [(1,), (8,), (1, 2, 4, 8), (3, 5, 64), (2, 3), (1, 65536)])
 def test_every_number_of_rows_has_the_smallest_bucket_that_holds_it(buckets: tuple[int, ...]) -> None:
     index_by_rows = bucket_index_by_rows(buckets)

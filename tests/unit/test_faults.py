@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import uvloop
+from tests.numpy_engine import never_lost
 from tests.peer import Peer
 from tests.serving import write_zoo
 from tests.versions import catalogue_of
 
-from tickpath.engines import Array, EngineFailedError, EngineSpec, TensorSpec
+from tickpath.engines import Array, DeviceLostError, EngineFailedError, EngineSpec, TensorSpec
 from tickpath.observe.records import RecordWriter
 from tickpath.server.admission import Refusal
 from tickpath.server.config import make_config
@@ -66,6 +67,18 @@ def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytes
     assert isinstance(lane.run(infer, 1, 2), Answer)
 
 
+def test_a_lost_device_is_told_and_the_client_goes_elsewhere() -> None:
+    error = DeviceLostError("gone")
+    told: list[DeviceLostError] = []
+    lane = Lane(FailingOnce(error), "1", (1,), refuse_bad_values=True)
+    lane.device_lost = told.append
+    infer = Infer(1, 0, 1, [memoryview(bytes(16))])
+    refusal = lane.run(infer, 1, 2)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.NOT_READY
+    assert told == [error]
+
+
 class Faulty(InlineExecutor):
     """Breaks its promise never to raise."""
 
@@ -91,7 +104,7 @@ def test_a_fault_in_a_session_is_told_and_ends_it(tmp_path: Path, caplog: pytest
     records = RecordWriter()
 
     def service(loop: asyncio.AbstractEventLoop) -> Service:
-        version = start_version(prepare_model(config.models[0], None, 1 << 20), 0, loop, None)
+        version = start_version(prepare_model(config.models[0], None, 1 << 20), 0, loop, None, never_lost)
         catalogue = catalogue_of(replace(version, executor=Faulty()))
         return Service(config, catalogue, records, loop, 8, Polling(loop, 0))
 

@@ -1,5 +1,7 @@
 """Which engine a file gets, and the refusals that take the runtime to find."""
 
+import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from tickpath.engines.load import load
 from tickpath.engines.onnxruntime import RUNTIME, said
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("model.pkl", ".pkl files"), ("model", "files without a suffix")])
+@pytest.mark.parametrize(("name", "suffix"), [("model.h5", ".h5 files"), ("model", "files without a suffix")])
 def test_unknown_suffixes(name: str, suffix: str) -> None:
     with pytest.raises(ModelRefusedError, match=f"{name}: no engine for {suffix}: name an .onnx file"):
         load(Path(name))
@@ -21,6 +23,22 @@ def test_unknown_suffixes(name: str, suffix: str) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelRefusedError, match=f"{tmp_path}: a folder: name the .onnx file in it"):
         load(tmp_path)
+
+
+def test_a_pt2_file_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
+        archive.writestr("model/archive_format", b"pt2")
+    with pytest.raises(ModelRefusedError, match=r"model.pt2: a .pt2 file needs torch: pip install 'tickpath\[torch\]'"):
+        load(tmp_path / "model.pt2")
+
+
+def test_a_zip_archive_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model.onnx", b"")
+    with pytest.raises(ModelRefusedError, match="this is a zip archive: unpack it"):
+        load(path)
 
 
 def test_the_spec_says_what_runs_it(tmp_path: Path) -> None:

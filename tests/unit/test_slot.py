@@ -11,7 +11,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 from tests.onnx_models import gru, save
 
 from tickpath.engines import Array, Engine, TensorSpec
-from tickpath.engines.load import load
+from tickpath.engines.onnxruntime import load_onnx
 from tickpath.engines.zoo import build
 from tickpath.graphs import PinnedArena, Slot
 
@@ -189,7 +189,7 @@ def test_tensors_are_aligned_apart_and_present() -> None:
 @pytest.mark.parametrize("name", ["mlp", "gru"])
 def test_the_runtime_answers_each_row_as_if_it_were_alone(name: str, tmp_path: Path) -> None:
     model = gru() if name == "gru" else build(name)
-    engine = load(save(model, tmp_path))
+    engine = load_onnx(save(model, tmp_path))
     alone, shared = Slot(engine, 1), Slot(engine, 4)
     random = np.random.default_rng(4)
     for rows in (4, 1, 3, 4, 2):
@@ -217,7 +217,7 @@ def test_the_runtime_answers_each_row_as_if_it_were_alone(name: str, tmp_path: P
 
 
 def onnx_null(folder: Path) -> Engine:
-    return load(save(build("null"), folder))
+    return load_onnx(save(build("null"), folder))
 
 
 @pytest.mark.parametrize("runtime", ["numpy", "onnxruntime"])

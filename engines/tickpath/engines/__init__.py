@@ -6,7 +6,20 @@ import os
 # the user's home, and two threads and connections that wake beside requests. A server does nothing it was not asked to.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from tickpath.engines.engine import Engine, EngineFailedError, Graph, ModelRefusedError
-from tickpath.engines.spec import Array, EngineSpec, TensorSpec
+from tickpath.engines.device import DeviceEngine, ExecutionContext
+from tickpath.engines.engine import DeviceLostError, Engine, EngineFailedError, Graph, ModelRefusedError
+from tickpath.engines.spec import Array, EngineSpec, KnownModel, TensorSpec
 
-__all__ = ["Array", "Engine", "EngineFailedError", "EngineSpec", "Graph", "ModelRefusedError", "TensorSpec"]
+__all__ = [
+    "Array",
+    "DeviceEngine",
+    "DeviceLostError",
+    "Engine",
+    "EngineFailedError",
+    "EngineSpec",
+    "ExecutionContext",
+    "Graph",
+    "KnownModel",
+    "ModelRefusedError",
+    "TensorSpec",
+]

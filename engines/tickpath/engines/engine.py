@@ -14,12 +14,17 @@ class EngineFailedError(Exception):
     """A replay failed: the request has no answer; the graph may be tried again."""
 
 
+class DeviceLostError(Exception):
+    """The device failed in a way that this process can't recover from: every further use of it fails too, for all
+    models. Only a new process can help."""
+
+
 class Graph(Protocol):
     """A model prepared for one bucket on fixed buffers."""
 
     def replay(self) -> None:
         """Run the model once: reads the bound input buffers, writes the bound output buffers, allocates nothing of
-        ours. Raises EngineFailedError."""
+        ours. Raises EngineFailedError, DeviceLostError."""
         ...
 
 
@@ -30,7 +35,8 @@ class Engine(Protocol):
     def spec(self) -> EngineSpec: ...
 
     def capture(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Graph:
-        """Bind a graph to C-contiguous host arrays of the shapes of one bucket. The graph keeps them alive."""
+        """Bind a graph to C-contiguous host arrays of the shapes of one bucket. The graph keeps them alive.
+        Raises ValueError where they do not fit; EngineFailedError, DeviceLostError."""
         ...
 
     def sample(self, rows: int) -> Sequence[Array]:

@@ -41,6 +41,21 @@ def read_onnx(path: Path) -> OnnxFile:
     return OnnxFile(path, content, model, _sha256(content, weights))
 
 
+def read_whole(path: Path) -> bytes:
+    """The bytes of a model file. Raises ModelRefusedError."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ModelRefusedError("over 2 GB, which ONNX can't hold in one file: save its weights as external data")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelRefusedError("no such file") from None
+    except OSError as error:
+        raise ModelRefusedError(f"can't be read: {error.strerror}") from None
+    if not content:
+        raise ModelRefusedError("the file is empty: copy the model again")
+    return content
+
+
 def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Every node, those of subgraphs (If, Loop, Scan) too."""
     for node in graph.node:
@@ -71,14 +86,7 @@ def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def read_bytes(path: Path) -> bytes:
     """The whole file, which may be ONNX as far as its start tells. Raises ModelRefusedError."""
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ModelRefusedError("over 2 GB, which ONNX can't hold in one file: save its weights as external data")
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ModelRefusedError("no such file") from None
-    except OSError as error:
-        raise ModelRefusedError(f"can't be read: {error.strerror}") from None
+    content = read_whole(path)
     check_start(content, ".onnx")
     return content
 

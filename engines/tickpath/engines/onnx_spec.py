@@ -109,14 +109,19 @@ def find_inputs(file: OnnxFile, shapes: Mapping[str, Shape]) -> Inputs:
     initial = {tensor.name: tensor for tensor in graph.initializer}
     sparse = {tensor.values.name for tensor in graph.sparse_initializer}
     required = [declared(value, "input") for value in graph.input if value.name not in initial.keys() | sparse]
-    _check_shapes(shapes, [tensor.name for tensor in required])
+    settled = settle_inputs(required, shapes)
     # Before IR version 4 every initializer had to be listed as an input; the runtime takes them as constants.
     overridable = [value for value in graph.input if value.name in initial and file.model.ir_version >= 4]
+    optional = [_optional(declared(value, "input"), initial[value.name], file.path.parent) for value in overridable]
+    return Inputs((*settled.tensors, *optional), settled.rows_fixed)
+
+
+def settle_inputs(required: list[Declared], shapes: Mapping[str, Shape]) -> Inputs:
+    """Inputs that must be given, in the order in which they are sent. `shapes` settles what is open. Raises
+    ModelRefusedError."""
+    _check_shapes(shapes, [tensor.name for tensor in required])
     settled = _settle(required, shapes)
-    rows_fixed = _rows_fixed(required, settled)
-    tensors = [_spec(tensor) for tensor in settled]
-    tensors += [_optional(declared(value, "input"), initial[value.name], file.path.parent) for value in overridable]
-    return Inputs(tuple(tensors), rows_fixed)
+    return Inputs(tuple(map(_spec, settled)), _rows_fixed(required, settled))
 
 
 def find_precision(graph: onnx.GraphProto, default: np.dtype[np.generic]) -> str:

@@ -5,6 +5,7 @@ A session is one model; a graph is one IOBinding on one slot's buffers, by addre
 
 import hashlib
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +13,13 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
+from tickpath.engines.buffers import check_buffers
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
 from tickpath.engines.onnx_file import OnnxFile, read_bytes, read_onnx
 from tickpath.engines.onnx_model import read_model
 from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.probing import Probe, ProbeFailedError, Run, find_outputs, first_run
-from tickpath.engines.spec import Array, EngineSpec, TensorSpec
+from tickpath.engines.spec import Array, EngineSpec, KnownModel, TensorSpec
 
 RUNTIME: Final = f"onnxruntime {onnxruntime.__version__}"
 
@@ -61,9 +63,7 @@ class OnnxRuntimeEngine:
         them alive. Raises ValueError where they do not fit, since the runtime would write past their end."""
         if self._session is None:
             raise ValueError("the engine is closed")
-        rows = _rows(self._spec, inputs)
-        _check(self._spec.inputs, inputs, rows)
-        _check(self._spec.outputs, outputs, rows)
+        check_buffers(self._spec, inputs, outputs)
         return _bind(self._session, self._spec, inputs, outputs)
 
     def sample(self, rows: int) -> list[Array]:
@@ -83,18 +83,34 @@ def load_onnx(
     shapes: Mapping[str, Shape] | None = None,
     threads: int = 1,
     cpus: Set[int] | None = None,
-    proven: EngineSpec | None = None,
+    known: KnownModel | None = None,
 ) -> OnnxRuntimeEngine:
     """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch
     axis; `threads` is how many cores one prediction may use, `cpus` where the runtime's own threads run (None: where
-    the caller's does); `proven`: what another process found of this very content, which is then believed. Raises
+    the caller's does); `known`: what another process found of this very content, which is then believed. Raises
     ModelRefusedError, saying what to do."""
     try:
-        if proven is not None:
-            return _proven(path, proven, threads, cpus)
+        if known is not None:
+            return _load_known(path, known, threads, cpus)
         return _load(path, shapes or {}, threads, cpus)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
+
+
+def optimise(content: bytes) -> bytes:
+    """The model, whose weights are in it, after the graph optimisations that suit any CPU: what `load_onnx` would do at
+    every start. Raises ModelRefusedError."""
+    with tempfile.TemporaryDirectory(prefix="tickpath-optimise-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        options = _session_options(path.parent, threads=1)
+        # All of them would choose layouts for this machine's CPU, which another may not have.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(path)
+        try:
+            onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime's exceptions have no base class of their own
+            raise ModelRefusedError(f"{RUNTIME} does not take this model: {said(error)}") from None
+        return path.read_bytes()
 
 
 def said(error: Exception) -> str:
@@ -118,10 +134,11 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] 
     return engine
 
 
-def _proven(path: Path, spec: EngineSpec, threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
-    content = _same_content(path, spec.sha256)
+def _load_known(path: Path, known: KnownModel, threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
+    spec, unpacked = known.spec, known.unpacked
+    content = _same_content(path, spec.sha256) if unpacked is None else read_bytes(unpacked)
     try:
-        session = _session(content, path.parent, threads, cpus)
+        session = _session(content, (unpacked or path).parent, threads, cpus)
     except _RuntimeRefusedError as error:
         raise ModelRefusedError(str(error)) from None
     names = tuple(tensor.name for tensor in spec.outputs)
@@ -262,26 +279,3 @@ def _bound_run(session: Any, binding: Any) -> tuple[Callable[[Any, Any], None], 
         return session._sess.run_with_iobinding, binding._iobinding
     except AttributeError:
         return session.run_with_iobinding, binding
-
-
-def _rows(spec: EngineSpec, inputs: Sequence[Array]) -> int:
-    """The rows these arrays are made for; at least one, since none ends the process in a recurrent operator."""
-    rows = 1
-    for tensor, array in zip(spec.inputs, inputs, strict=True):
-        if tensor.batch_axis is not None and array.ndim == len(tensor.shape):
-            rows = array.shape[tensor.batch_axis] // tensor.shape[tensor.batch_axis]
-            break
-    if rows < 1 or (spec.batched and rows != (spec.rows_fixed or rows)):
-        raise ValueError(f"buffers of {rows} rows; this model runs on {spec.rows_fixed or 'one or more'}")
-    return rows
-
-
-def _check(tensors: Sequence[TensorSpec], arrays: Sequence[Array], rows: int) -> None:
-    for tensor, array in zip(tensors, arrays, strict=True):
-        shape = tensor.shape_at(rows)
-        if array.dtype != tensor.dtype or array.shape != shape or not array.flags.c_contiguous:
-            order = "C-contiguous" if array.flags.c_contiguous else "not C-contiguous"
-            raise ValueError(
-                f"the buffer of {tensor.name!r} is to be {tensor.dtype.name} {shape}, C-contiguous; "
-                f"it is {array.dtype.name} {array.shape}, {order}"
-            )

@@ -1,6 +1,7 @@
 """What a model takes and gives, in the terms that every engine and the server share."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -53,11 +54,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What another process found of a file's very content. `unpacked`: that content taken apart, where it was (see
+    onnx_unpack.py)."""
+
+    spec: "EngineSpec"
+    unpacked: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """A compiled model: its tensors in the model's own order and where it came from.
 
     `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch
-    axis (`batched` false) takes one row, which is the whole of its tensors.
+    axis (`batched` false) takes one row, which is the whole of its tensors. `buckets`: the batch sizes it was compiled
+    for, ascending; empty where it runs at any.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -66,6 +77,7 @@ class EngineSpec:
     precision: str
     sha256: str
     rows_fixed: int | None = None
+    buckets: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """For people: `x float32[N,64] -> y float32[N,3]`."""

@@ -1,7 +1,17 @@
 """What is captured and replayed: buckets, slots and the pinned memory they stand on."""
 
 from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_by_rows, resolve_buckets
+from tickpath.graphs.device import DeviceOptions, on_device
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.slot import Slot
 
-__all__ = ["DEFAULT_BUCKETS", "BucketError", "PinnedArena", "Slot", "bucket_index_by_rows", "resolve_buckets"]
+__all__ = [
+    "DEFAULT_BUCKETS",
+    "BucketError",
+    "DeviceOptions",
+    "PinnedArena",
+    "Slot",
+    "bucket_index_by_rows",
+    "on_device",
+    "resolve_buckets",
+]

@@ -11,12 +11,22 @@ class BucketError(Exception):
     """The buckets asked for don't fit the model. The text says which do."""
 
 
-def resolve_buckets(asked: tuple[int, ...] | None, batched: bool, rows_fixed: int | None) -> tuple[int, ...]:
+def resolve_buckets(
+    asked: tuple[int, ...] | None, batched: bool, rows_fixed: int | None, compiled: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """The buckets of one model, ascending: those asked for, or the defaults, or the only one that the model allows.
+    `compiled`: those that it was compiled for, which are then the defaults and all there can be.
 
     Raises BucketError: what the model can't do must fail here, at load, not when two requests first meet.
     """
     only = 1 if not batched else rows_fixed
+    if compiled and not set(asked or ()) <= set(compiled):
+        texts = [",".join(map(str, buckets)) for buckets in (asked or (), compiled)]
+        raise BucketError(
+            f"buckets {texts[0]} were asked for, but the model was compiled for {texts[1]}: compile it again"
+        )
+    if compiled:
+        return asked or compiled
     if only is None:
         return asked or DEFAULT_BUCKETS
     if asked not in (None, (only,)):

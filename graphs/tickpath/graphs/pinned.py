@@ -9,8 +9,9 @@ import numpy as np
 
 from tickpath.engines import Array
 
-# A cache line: no two tensors share one, and every vector load the runtimes use is aligned.
-TENSOR_ALIGNMENT_BYTES: Final = 64
+# What TensorRT asks of addresses. A multiple of a cache line: no two tensors share one, and every vector load that the
+# runtimes use is aligned.
+TENSOR_ALIGNMENT_BYTES: Final = 256
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -30,6 +31,9 @@ class PinnedArena:
         self._memory = mmap.mmap(
             -1, max(offsets[-1], mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
         )
+        # A child process would share these pages until one of the two writes and gets others in their place, while a
+        # device goes on with those it knows.
+        self._memory.madvise(mmap.MADV_DONTFORK)
         self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
         self._spans = [(start, start + size) for start, size in zip(offsets, byte_counts, strict=False)]
         self.locked = _libc.mlock(self._bytes.ctypes.data, len(self._memory)) == 0

@@ -44,7 +44,10 @@ def reload(model: str | None, admin: str, as_json: bool) -> None:
 @click.argument("model")
 @click.argument("version")
 def load(model: str, version: str, admin: str, as_json: bool) -> None:
-    """Load VERSION of MODEL beside the live one: for clients that name it, a canary or a shadow."""
+    """Load VERSION of MODEL beside the live one.
+
+    It then answers clients that name it (MODEL@VERSION), and may be a canary or a shadow.
+    """
     _ask(admin, as_json, do="load", model=model, version=version)
 
 
@@ -69,7 +72,10 @@ def rollback(model: str, admin: str, as_json: bool) -> None:
 @click.option("--share", type=click.FloatRange(0, 1), metavar="0..1", help="The share of the clients it answers.")
 @click.option("--off", is_flag=True, help="The live version answers all again.")
 def canary(model: str, version: str | None, share: float | None, off: bool, admin: str, as_json: bool) -> None:
-    """Have VERSION, which is loaded, answer a share of the clients of MODEL: by their name, the same ones each time."""
+    """Have VERSION of MODEL answer a share of the clients.
+
+    By their name: the same ones each time. It must be loaded.
+    """
     if off == (version is not None) or (share is None) != off:
         raise click.UsageError("expected VERSION and --share, or --off")
     _ask(admin, as_json, do="canary", model=model, version=version, share=share or 0.0)
@@ -80,7 +86,10 @@ def canary(model: str, version: str | None, share: float | None, off: bool, admi
 @click.argument("version", required=False)
 @click.option("--off", is_flag=True, help="Nothing is computed beside the live version any more.")
 def shadow(model: str, version: str | None, off: bool, admin: str, as_json: bool) -> None:
-    """Have VERSION, which is loaded, compute what MODEL has answered; /metrics says how often it differs."""
+    """Have VERSION compute what MODEL has answered, too.
+
+    /metrics says how often it differs. It must be loaded, and answers nobody.
+    """
     if off == (version is not None):
         raise click.UsageError("expected VERSION, or --off")
     _ask(admin, as_json, do="shadow", model=model, version=version)
@@ -89,13 +98,16 @@ def shadow(model: str, version: str | None, off: bool, admin: str, as_json: bool
 @_command("quiet", "tickpath quiet on\ntickpath quiet auto")
 @click.argument("how", type=click.Choice(["on", "off", "auto"]))
 def quiet(how: str, admin: str, as_json: bool) -> None:
-    """Load, unload and collect nothing (on), whatever the hour (off), or by the configured hours (auto)."""
+    """Let nothing be loaded or unloaded for a time.
+
+    on: from now; off: never, whatever the hour; auto: as the configured hours say.
+    """
     _ask(admin, as_json, do="quiet", quiet={"on": True, "off": False, "auto": None}[how])
 
 
 @_command("status", "tickpath status\ntickpath status --json")
 def status(admin: str, as_json: bool) -> None:
-    """Say which versions of which models are loaded, and what each is for."""
+    """Say which versions are loaded, and what each is for."""
     reply = _ask(admin, as_json, do="status")
     if not as_json:
         from rich.console import Console

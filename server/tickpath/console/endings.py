@@ -30,6 +30,12 @@ class AddressRefused(Failed):
     exit_code = 4
 
 
+class DeviceLost(Failed):
+    """A device can't be used any more by this process; the next one may be able to."""
+
+    exit_code = 6  # 5 is `loadtest`'s
+
+
 @contextmanager
 def ending(end: type[Failed], *kinds: type[Exception]) -> Iterator[None]:
     """Let exceptions of `kinds` end the command."""

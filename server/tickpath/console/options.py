@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and what reads them: what is wrong, click says of the option."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +10,38 @@ ADDRESS: Final = "127.0.0.1:7070"
 AT: Final = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
 
 
+def read_shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
+    """Those of `--shape x=N,120,3`, again for each input."""
+    from tickpath.console.settings import parse_shape
+
+    with bad_parameter():
+        return dict(map(parse_shape, texts)) or None
+
+
+def read_buckets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Those of `--buckets 1,2,8`."""
+    from tickpath.console.settings import parse_buckets
+
+    with bad_parameter():
+        return None if text is None else parse_buckets(text)
+
+
+def read_name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """A model's name."""
+    from tickpath.console.settings import parse_name
+
+    with bad_parameter():
+        return None if text is None else parse_name(text)
+
+
+def read_targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """Those of `--gpu sm89,sm120`."""
+    from tickpath.engines.compile import parse_targets
+
+    with bad_parameter():
+        return None if text is None else parse_targets(text)
+
+
 @contextmanager
 def bad_parameter() -> Iterator[None]:
     """A ValueError is what click then says of the option."""
@@ -19,18 +51,11 @@ def bad_parameter() -> Iterator[None]:
         raise click.BadParameter(str(error)) from None
 
 
-def _shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
-    from tickpath.console.settings import parse_shape
-
-    with bad_parameter():
-        return dict(map(parse_shape, texts)) or None
-
-
 SHAPES: Final = click.option(
     "--shape",
     "shapes",
     multiple=True,
-    callback=_shapes,
+    callback=read_shapes,
     metavar="INPUT=N,120,3",
     help="Sizes that the file leaves open, N for the batch axis; again for each input.",
 )

@@ -6,7 +6,7 @@ from tickpath.server.config import NAME_PATTERN, NAME_WORDS, ConfigError, parse_
 
 Values = dict[str, object]
 
-MODEL_OPTIONS = ("name", "shapes", "buckets", "executor", "non_finite")
+MODEL_OPTIONS = ("name", "shapes", "buckets", "executor", "non_finite", "trust")
 OPTIONS = {"shapes": "shape", "non_finite": "non-finite"}
 """How they are typed, where a field has another name."""
 

@@ -64,6 +64,9 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
+    # NAME.onnx beside it on the CPU. Both can take what a start has no time for, so they are asked for.
+    on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
     # Processors that one prediction may use. More than one helps large models only, and costs them a hand-off.
     threads: Annotated[int, msgspec.Meta(gt=0, le=256)] = 1
     # Whether this version answers those who name the model alone; of several versions of one name exactly one does.
@@ -75,6 +78,14 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     atol: Tolerance | None = None
     # How far a reloaded version's answers may be from the live one's, as a share of an output's largest value.
     max_change: Tolerance | None = None
+    # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
+    trust: bool = False
+    # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
+    device_wait: Literal["spin", "block"] = "spin"
+    # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
+    device_memory: Literal["copied", "mapped"] = "copied"
+    # prefer: a bucket that can't be captured runs without a graph. require: then the model is refused.
+    device_graphs: Literal["prefer", "require"] = "prefer"
 
     @property
     def served_name(self) -> str:

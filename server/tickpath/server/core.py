@@ -1,7 +1,7 @@
 """The core process, from start to exit: listen, load, warm, serve, drain.
 
 Exit codes: 0 stopped as asked, 1 a fault of ours, 2 bad usage or configuration, 3 a model was refused, 4 an address
-can't be listened on; the command has them.
+can't be listened on, 6 a device is lost to this process; the command has them.
 """
 
 import asyncio
@@ -20,12 +20,14 @@ from typing import Final, NoReturn
 import msgspec
 import uvloop
 
+from tickpath.engines import DeviceLostError
 from tickpath.observe.records import GlobalCell, RecordWriter, State
 from tickpath.server.admin import LINE_BYTES_MAX, Admin, on_reload_signal
 from tickpath.server.catalogue import Catalogue
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.deployment import Deployment
 from tickpath.server.housekeeping import Housekeeping
+from tickpath.server.lane import DeviceLost
 from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix, remove_file
 from tickpath.server.loader import Loader
 from tickpath.server.observer_process import ObserverProcess
@@ -50,7 +52,7 @@ GOODBYE_S: Final = 0.1
 
 def run(config: ServerConfig, json_lines: bool = False) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError, AddressError, ObserverError or
-    ConfigError before anything is served.
+    ConfigError before anything is served, and DeviceLostError then or, after the clients were told, later.
 
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
@@ -67,12 +69,13 @@ class _Core:
         self._config = config
         self._json_lines = json_lines
         self._records = records
+        self._stop = asyncio.Event()
+        self._lost: DeviceLostError | None = None
         self._outlasting = ExitStack()  # what would outlast this process, were it to end without a word
 
     async def serve(self) -> int:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
         _on_stop_signals(self._stop_starting)
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
@@ -82,7 +85,7 @@ class _Core:
             observer = self._start_observer(loop, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
-            deployment = Deployment(service, ModelSource(config), loader, other_cpus)
+            deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
@@ -94,16 +97,34 @@ class _Core:
             service.polling.start()
             servers = [await _accept(loop, service, listener) for listener in listeners]
             await self._take_orders(deployment, admin, stack)
-            _on_stop_signals(lambda *_: stop.set())
+            _on_stop_signals(lambda *_: self._stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce(service, [address_of(listener) for listener in listeners], observer)
-            await stop.wait()
+            await self._stop.wait()
             # A socket's file goes while we still listen on it: afterwards it could be our successor's.
             listening.close()
             await self._drain(service, servers)
         log.info("stopped")
         _on_stop_signals(signal.SIG_IGN)
+        if self._lost is not None:
+            raise self._lost
         return EXIT_OK
+
+    def _device_lost(self, loop: asyncio.AbstractEventLoop) -> DeviceLost:
+        """What a lane tells on whichever thread it runs."""
+
+        def device_lost(error: DeviceLostError) -> None:
+            loop.call_soon_threadsafe(self._end_without_device, error)
+
+        return device_lost
+
+    def _end_without_device(self, error: DeviceLostError) -> None:
+        """A device is gone, for all models on it and as long as this process lives: stop as if asked to, and say
+        why."""
+        if self._lost is None:
+            self._lost = error
+            log.error("a device is lost, so the server ends: %s", error)
+        self._stop.set()
 
     def _stop_starting(self, _number: int, _frame: object) -> NoReturn:
         """Nobody is served yet: leave nothing behind, and end on the spot. An exception would be raised wherever the

@@ -15,13 +15,14 @@ from typing import Final
 
 import msgspec
 
-from tickpath.engines import ModelRefusedError
+from tickpath.engines import DeviceLostError, ModelRefusedError
 from tickpath.observe.records import GlobalCell, VersionCell
 from tickpath.server.catalogue import Canary, CatalogueError, Model, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
 from tickpath.server.content import ContentDigests
 from tickpath.server.gap_watch import GapWatch
+from tickpath.server.lane import DeviceLost
 from tickpath.server.loader import Loader
 from tickpath.server.model import PreparedModel, prepare_model
 from tickpath.server.places import Place, Places, PlacesFullError
@@ -73,7 +74,14 @@ class Loading:
 class Deployment:
     """Changes the catalogue. All on the loop's thread; what takes time is the loader's."""
 
-    def __init__(self, service: Service, source: ModelSource, loader: Loader, cpus: Set[int] | None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        source: ModelSource,
+        loader: Loader,
+        cpus: Set[int] | None,
+        device_lost: DeviceLost,
+    ) -> None:
         self.quiet = Quiet(service.config.quiet_hours)
         self._service = service
         self._catalogue = service.catalogue
@@ -81,6 +89,7 @@ class Deployment:
         self._source = source
         self._loader = loader
         self._cpus = cpus
+        self._device_lost = device_lost
         self._digests = ContentDigests()
         self._places = Places()
         self._shadows: list[ShadowRun] = []
@@ -93,7 +102,7 @@ class Deployment:
             place = self._places.find(config, self._digests.of(config))
             prepared = prepare_model(config, self._cpus, self._service.config.frame_bytes_max)
             verify(config, prepared.engine, prepared.lane.slots)
-            version = start_version(prepared, place.index, self._service.loop, self._cpus)
+            version = self._started(prepared, place)
             self._add(version, place)
             log.info("serving %s version %s: %s", version.name, version.label, version.describe())
             if config.live:
@@ -255,14 +264,18 @@ class Deployment:
         same = next((version for version in self._catalogue.versions if version.place == place.index), None)
         if same is not None:
             return Loading(same, "it was loaded already, with this content")
-        loaded = await self._loader.load(msgspec.structs.replace(config, version=place.label))
+        try:
+            loaded = await self._loader.load(msgspec.structs.replace(config, version=place.label))
+        except DeviceLostError as error:
+            self._device_lost(error)
+            raise DeploymentError(f"the device is lost, so the server ends: {error}") from None
         try:
             await self._check_unchanged(config, place)
             change = await self._compare(loaded.prepared)
         except (DeploymentError, OSError):
             await self._loader.discard(loaded.prepared)
             raise
-        version = start_version(loaded.prepared, place.index, self._service.loop, self._cpus)
+        version = self._started(loaded.prepared, place)
         await warm_network_path(self._service, [version])
         self._add(version, place)
         news = f"verified by {loaded.proven.verified.describe()}"
@@ -302,6 +315,9 @@ class Deployment:
                 f"{change.describe()}"
             )
         return change
+
+    def _started(self, prepared: PreparedModel, place: Place) -> Version:
+        return start_version(prepared, place.index, self._service.loop, self._cpus, self._device_lost)
 
     def _add(self, version: Version, place: Place) -> None:
         self._places.take(place, version)

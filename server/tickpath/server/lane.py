@@ -2,14 +2,14 @@
 slots."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import monotonic_ns
 from typing import Final
 
 import msgspec
 
-from tickpath.engines import Engine, EngineFailedError
+from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.server.recent import RecentAnswers
@@ -22,6 +22,11 @@ WARM_REPLAYS_MIN: Final = 8
 # And as many more as fit in this time, for branch predictors and caches; ten models must still be ready in two seconds.
 WARM_NS_PER_BUCKET: Final = 20_000_000
 WARM_REPLAYS_MAX: Final = 300
+
+_LOST: Final = Refusal(Code.NOT_READY, "this server has lost its device and ends: go to another")
+
+DeviceLost = Callable[[DeviceLostError], object]
+"""Told by a lane, on its own thread, that no model of this process can answer on that device any more."""
 
 Stamps = tuple[int, int, int, int, int, int]
 
@@ -36,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lane:
-    """The slots of one model, one per bucket, and the way through them."""
+    """The slots of one model, one per bucket, and the way through them. Raises EngineFailedError, DeviceLostError."""
 
     def __init__(self, engine: Engine, version: str, buckets: tuple[int, ...], refuse_bad_values: bool) -> None:
         # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
@@ -45,6 +50,8 @@ class Lane:
         self._version = version
         self._bucket_index = bucket_index_by_rows(buckets)
         self._refuse_bad_values = refuse_bad_values
+        self.device_lost: DeviceLost = _untold
+        """Who is told that the device is gone, once the lane serves."""
         spec = engine.spec
         self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
@@ -52,7 +59,7 @@ class Lane:
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """Replay every bucket until it costs what it will cost, on inputs of its own (`samples`, by bucket).
-        Raises EngineFailedError."""
+        Raises EngineFailedError, DeviceLostError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
 
     def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
@@ -77,6 +84,9 @@ class Lane:
                 self.recent.keep(infer, frame, started_ns)
         except EngineFailedError as error:
             return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
+        except DeviceLostError as error:
+            self.device_lost(error)
+            return _LOST
         except Exception:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
@@ -86,6 +96,10 @@ class Lane:
         """Give back buffers and graphs. Nothing may run any more."""
         self.slots.clear()
         self.recent.clear()
+
+
+def _untold(_error: DeviceLostError) -> None:
+    """Whoever runs a lane that does not serve has the refusal to go by."""
 
 
 def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:

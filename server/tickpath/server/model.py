@@ -1,12 +1,13 @@
 """A model prepared to be served: loaded, checked, captured and warm."""
 
 from collections.abc import Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load
-from tickpath.graphs import BucketError, resolve_buckets
+from tickpath.engines import Engine, EngineFailedError, KnownModel, ModelRefusedError, TensorSpec
+from tickpath.engines.load import load, load_plan
+from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Lane
@@ -28,11 +29,19 @@ class PreparedModel:
 
 
 def prepare_model(
-    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, proven: EngineSpec | None = None
+    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, known: KnownModel | None = None
 ) -> PreparedModel:
-    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises
-    ModelRefusedError."""
-    engine = load(Path(config.path), config.shapes, config.threads, thread_cpus, proven)
+    """Read, check (unless this very content is `known`), capture every bucket, and warm. Raises ModelRefusedError,
+    DeviceLostError."""
+    engine = _load(config, thread_cpus, known)
+    with ExitStack() as unless_prepared:
+        unless_prepared.callback(engine.close)
+        prepared = _prepare(config, engine, frame_bytes_max)
+        unless_prepared.pop_all()
+    return prepared
+
+
+def _prepare(config: ModelConfig, engine: Engine, frame_bytes_max: int) -> PreparedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     buckets = _buckets(config, engine)
@@ -45,9 +54,23 @@ def prepare_model(
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
 
 
+def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel | None) -> Engine:
+    def load_cpu(path: Path) -> Engine:
+        return load(path, config.shapes, config.threads, thread_cpus, config.trust, known)
+
+    path = Path(config.path)
+    options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
+    try:
+        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
+        return on_device(engine, options)
+    except EngineFailedError as error:
+        raise ModelRefusedError(f"{path}: {error}") from None
+
+
 def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
     try:
-        return resolve_buckets(config.buckets, engine.spec.batched, engine.spec.rows_fixed)
+        spec = engine.spec
+        return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
 
@@ -81,7 +104,9 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
 def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
     """Buffers and graphs for every bucket. Raises ModelRefusedError."""
     try:
-        return Lane(engine, config.version, buckets, refuse_bad_values=config.non_finite == "refuse")
+        return Lane(engine, config.version, buckets, config.non_finite == "refuse")
+    except (EngineFailedError, ModelRefusedError) as error:
+        raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
         raise ModelRefusedError(
             f"{config.path}: no memory for buckets {','.join(map(str, buckets))}: give fewer or smaller ones"

@@ -9,7 +9,7 @@ from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
-from tickpath.server.lane import Lane
+from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
 from tickpath.wire import ModelInfo
 
@@ -61,10 +61,15 @@ class Version:
 
 
 def start_version(
-    prepared: PreparedModel, place: int, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+    prepared: PreparedModel,
+    place: int,
+    loop: asyncio.AbstractEventLoop,
+    thread_cpus: Set[int] | None,
+    device_lost: DeviceLost,
 ) -> Version:
-    """Make the executor; from then on the lane is its own."""
+    """Make the executor; from then on the lane is its own. `device_lost` is called on the lane's thread."""
     config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
+    lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
     kind = pick_kind(config.executor, lane.compute_ns[-1])
     executor: Executor = (

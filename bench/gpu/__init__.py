@@ -1,0 +1,1 @@
+"""What one request costs on a GPU, step by step."""

@@ -1,0 +1,63 @@
+"""`tickpath compile`: it parses, calls and prints. What takes long to import is imported when it runs."""
+
+from pathlib import Path
+
+import click
+
+from tickpath.console.endings import Misconfigured, ModelRefused, ending
+from tickpath.console.options import SHAPES, read_buckets, read_targets
+
+COMPILE_EXAMPLES = """
+Examples:
+
+\b
+tickpath compile model.onnx -o model.plan
+tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
+tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
+
+Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
+
+Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 after Ctrl-C, 1 anything else.
+"""
+
+
+@click.command("compile", epilog=COMPILE_EXAMPLES)
+@click.argument("model", metavar="MODEL.onnx", type=Path)
+@click.option("-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, or an .onnx.")
+@click.option(
+    "--engine",
+    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime"]),
+    help="What builds it.  [default: by OUT, the TensorRT that is installed]",
+)
+@click.option("--buckets", callback=read_buckets, metavar="1,2,8", help="Batch sizes to build for.  [default: 1,2,4,8]")
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16"]), help="[default: fp32]")
+@click.option(
+    "--gpu",
+    "targets",
+    callback=read_targets,
+    metavar="sm89,sm120",
+    help="GPUs to build for.  [default: the runtime's]",
+)
+@SHAPES
+@click.option("--optimization-level", type=click.IntRange(0, 5), metavar="0-5", help="[default: 5]")
+@click.option(
+    "--timing-iterations", type=click.IntRange(1, 64), metavar="N", help="Runs to time a kernel.  [default: 8]"
+)
+@click.option(
+    "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
+)
+@click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
+@click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
+def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
+    """Compile a model for a GPU, or for a quicker start on the CPU."""
+    import signal
+
+    from tickpath.console import compiling
+    from tickpath.console.errors import ConsoleError
+    from tickpath.engines import ModelRefusedError
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the builder is to end with us
+    asked = {name: value for name, value in options.items() if value is not None}
+    with ending(ModelRefused, ModelRefusedError), ending(Misconfigured, ConsoleError):
+        compiled = compiling.run(model, out, asked, timing_cache, force)
+    click.echo(compiling.describe(compiled))

@@ -1,0 +1,102 @@
+"""Captured graphs on a GPU: every answer is the right request's, and memory stays flat."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+from tests import cuda_checks
+from tests.gpu.engines import CANDIDATES, Candidate, Eager
+from tests.gpu.ptx_engine import checked
+
+from tickpath.graphs import DeviceOptions, Slot
+from tickpath.graphs.cuda import CudaEngine, Device
+from tickpath.graphs.device import Placement, Wait
+
+BUCKETS = range(1, 9)
+
+
+@pytest.fixture(scope="module", params=CANDIDATES, ids=lambda candidate: candidate.name)
+def candidate(request: pytest.FixtureRequest) -> Candidate:
+    chosen: Candidate = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def eager(candidate: Candidate) -> Iterator[Eager]:
+    reference = Eager(candidate)
+    yield reference
+    reference.engine.close()
+
+
+@pytest.fixture(params=[("copied", "spin"), ("copied", "block"), ("mapped", "spin")], ids="-".join)
+def engine(request: pytest.FixtureRequest, candidate: Candidate) -> Iterator[CudaEngine]:
+    placement: Placement
+    wait: Wait
+    placement, wait = request.param
+    made = CudaEngine(candidate.make(), DeviceOptions(wait, placement, strict=True))
+    yield made
+    made.close()
+
+
+def used_bytes() -> int:
+    """Of the device's memory, by whomever."""
+    free, total = checked_pair(driver.cuMemGetInfo())
+    return total - free
+
+
+def checked_pair(results: tuple[object, ...]) -> tuple[int, int]:
+    result, free, total = results
+    assert result == driver.CUresult.CUDA_SUCCESS
+    assert isinstance(free, int)
+    assert isinstance(total, int)
+    return free, total
+
+
+def test_without_a_graph_the_answers_are_the_models_own(candidate: Candidate, eager: Eager) -> None:
+    random = np.random.default_rng(0)
+    for rows in BUCKETS:
+        arrays = cuda_checks.random_inputs(eager.engine.spec, rows, random)
+        answers = eager(arrays)
+        assert candidate.expected is None or answers == candidate.expected(arrays)
+    assert eager.engine.eager_graphs == eager.engine.graphs == len(BUCKETS)
+    assert eager.engine.spec.runtime.endswith("graph: eager")
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_three_inputs_in_a_row(engine: CudaEngine, eager: Eager, rows: int) -> None:
+    cuda_checks.check_three_inputs_in_a_row(engine, eager, rows)
+
+
+def test_buckets_in_turn(engine: CudaEngine, eager: Eager) -> None:
+    cuda_checks.check_buckets_in_turn(engine, eager)
+
+
+def test_random_batches_in_pipelined_slots(engine: CudaEngine, eager: Eager) -> None:
+    """10,000 requests; what is used after the first thousand is all that is ever used."""
+    random = np.random.default_rng(4)
+    cuda_checks.check_pipelined(engine, eager, BUCKETS, 2, 1000, random)
+    slots = {rows: Slot(engine, rows) for rows in (8, 4, 2, 1)}
+    after_capture = used_bytes()
+    for _ in range(9000):
+        rows = int(random.choice(list(slots)))
+        arrays = cuda_checks.random_inputs(engine.spec, rows, random)
+        slots[rows].fill(rows, [array.tobytes() for array in arrays])
+        slots[rows].replay()
+        assert [bytes(view) for view in slots[rows].read(rows)] == eager(arrays)
+    assert used_bytes() <= after_capture
+
+
+@pytest.mark.timeout(600)
+def test_two_hundred_reloads_leave_device_memory_flat(candidate: Candidate, eager: Eager) -> None:
+    holder = Device()  # the context outlives the engines, as it does in a server with a second model
+    try:
+        cuda_checks.check_reloads(candidate.make, eager, 200, used_bytes)
+    finally:
+        holder.close()
+
+
+def test_the_driver_is_asked_where_it_is(gpu: str) -> None:
+    """What docs and results name the machine by."""
+    assert gpu
+    assert checked(driver.cuDriverGetVersion()) >= 12000
