@@ -27,6 +27,10 @@ public:
         if (what == "receive") return receive(words);
         if (what == "ping") return ping(words);
         if (what == "models") return models(words);
+        if (what == "open") return open_feed(words);
+        if (what == "tick") return tick(words);
+        if (what == "snapshot") return snapshot();
+        if (what == "close_feed") return said(client_->close_feed(feed_));
         if (what == "check") return said(client_->check());
         if (what == "goodbye") return said(client_->goodbye("done"));
         std::uint64_t id = 0;
@@ -58,21 +62,26 @@ private:
 
     // MODEL ROWS BUDGET_NS TIMEOUT_MS and `DTYPE:HEX` or `nil` for each input.
     bool read(std::istringstream& words, const tickpath::Model*& model, std::uint64_t& rows, tickpath::Call& call) {
-        std::string name, word;
+        std::string name;
         words >> name >> rows >> call.budget_ns >> call.timeout_ns;
         const std::size_t at = name.find('@');
         model = client_->find(name.substr(0, at), at == name.npos ? "" : name.substr(at + 1));
         call.timeout_ns = call.timeout_ns < 0 ? -1 : call.timeout_ns * ns_per_ms;
+        if (!read_inputs(words)) return false;
+        return model != nullptr;
+    }
+
+    bool read_inputs(std::istringstream& words) {
         held_.clear();
         inputs_.clear();
-        while (words >> word) {
+        for (std::string word; words >> word;) {
             const std::size_t colon = word.find(':');
             held_.push_back(std::make_unique<std::vector<std::uint8_t>>());
             if (colon == word.npos) inputs_.emplace_back();
             else if (!from_hex(word.substr(colon + 1), *held_.back())) return false;
             else inputs_.emplace_back(tickpath::dtype_named(word.substr(0, colon)), held_.back()->data(), held_.back()->size());
         }
-        return model != nullptr;
+        return true;
     }
 
     std::string infer(std::istringstream& words) {
@@ -83,6 +92,32 @@ private:
         tickpath::Reply reply;
         const Status status = client_->infer(*model, rows, inputs_.data(), inputs_.size(), reply, call);
         return said(status, describe(reply));
+    }
+
+    // MODEL KEY ANEW [SNAPSHOT]
+    std::string open_feed(std::istringstream& words) {
+        std::string name, key, hex;
+        bool anew = false;
+        words >> name >> key >> anew >> hex;
+        const tickpath::Model* const model = client_->find(name);
+        std::vector<std::uint8_t> snapshot;
+        if (model == nullptr || !from_hex(hex, snapshot)) return said(Status::unknown_model);
+        const Status status = client_->open_feed(*model, key, feed_, anew, {snapshot.data(), snapshot.size()});
+        return said(status, ", \"next_sequence\": " + std::to_string(feed_.next_sequence) + ", \"window\": " + std::to_string(feed_.window) +
+                                ", \"filled\": " + std::to_string(feed_.filled));
+    }
+
+    std::string tick(std::istringstream& words) {
+        if (!read_inputs(words)) return said(Status::misuse);
+        tickpath::Reply reply;
+        const Status status = client_->tick(feed_, inputs_.data(), inputs_.size(), reply);
+        return said(status, describe(reply) + ", \"feed_next\": " + std::to_string(feed_.next_sequence));
+    }
+
+    std::string snapshot() {
+        std::vector<std::uint8_t> taken;
+        const Status status = client_->snapshot_feed(feed_, taken);
+        return said(status, ", \"snapshot\": \"" + to_hex(taken.data(), taken.size()) + '"');
     }
 
     std::string send(std::istringstream& words) {
@@ -108,7 +143,9 @@ private:
             outputs += (i > 0 ? ", \"" : "\"") + to_hex(reply.output(i).data, reply.output(i).size) + '"';
         return ", \"id\": " + std::to_string(reply.id) + ", \"version\": " + json::quoted(reply.version) + ", \"message\": " +
                json::quoted(reply.message) + ", \"outputs\": [" + outputs + "], \"stamps\": " +
-               json::list(reply.stamps(), [](std::uint64_t stamp) { return std::to_string(stamp); });
+               json::list(reply.stamps(), [](std::uint64_t stamp) { return std::to_string(stamp); }) + ", \"flags\": " +
+               std::to_string(reply.flags) + ", \"age_ns\": " + std::to_string(reply.age_ns) + ", \"next_sequence\": " +
+               std::to_string(reply.next_sequence);
     }
 
     std::string ping(std::istringstream& words) {
@@ -131,6 +168,7 @@ private:
     std::unique_ptr<tickpath::Client> client_ = std::make_unique<tickpath::Client>();
     std::vector<std::unique_ptr<std::vector<std::uint8_t>>> held_;
     std::vector<tickpath::Input> inputs_;
+    tickpath::Feed feed_;
 };
 
 }  // namespace

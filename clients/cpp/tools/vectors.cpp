@@ -39,6 +39,13 @@ std::string model(const tickpath::ModelInfo& value) {
 
 std::string bytes(const tickpath::Bytes& value) { return '"' + to_hex(value.data, value.size) + '"'; }
 
+std::string feed(const tickpath::FeedInfo& value) {
+    return ", \"feed\": " + number(value.feed) + ", \"next_sequence\": " + number(value.next_sequence) + ", \"window\": " +
+           number(value.window) + ", \"filled\": " + number(value.filled) + ", \"pads\": " + (value.pads ? "true" : "false") +
+           ", \"version\": " + text(value.version) + ", \"inputs\": " + json::list(value.inputs, tensor) + ", \"outputs\": " +
+           json::list(value.outputs, tensor);
+}
+
 std::string describe(const ServerMessage& message) {
     const std::string id = ", \"id\": " + number(message.id);
     const std::string said = json::quoted(message.text);
@@ -51,9 +58,16 @@ std::string describe(const ServerMessage& message) {
                    (message.limits_given ? limits(message.limits) : "null") + "}";
         case Tag::result:
             return "{\"type\": \"Result\"" + id + ", \"version\": " + said + ", \"outputs\": " + json::list(message.outputs, bytes) +
-                   ", \"stamps\": " + json::list(message.stamps, number) + "}";
+                   ", \"stamps\": " + json::list(message.stamps, number) + ", \"flags\": " + number(message.flags) + ", \"age_ns\": " +
+                   number(message.age_ns) + "}";
         case Tag::failure:
-            return "{\"type\": \"Failure\"" + id + ", \"code\": \"" + tickpath::name(message.code) + "\", \"message\": " + said + "}";
+            return "{\"type\": \"Failure\"" + id + ", \"code\": \"" + tickpath::name(message.code) + "\", \"message\": " + said +
+                   ", \"next_sequence\": " + number(message.next_sequence) + "}";
+        case Tag::feed_opened: return "{\"type\": \"FeedOpened\"" + id + feed(message.feed) + "}";
+        case Tag::feed_snapshot:
+            return "{\"type\": \"FeedSnapshot\"" + id + ", \"next_sequence\": " + number(message.next_sequence) + ", \"snapshot\": " +
+                   bytes(message.snapshot) + "}";
+        case Tag::feed_closed: return "{\"type\": \"FeedClosed\"" + id + "}";
         case Tag::pong: return "{\"type\": \"Pong\"" + id + ", \"server_ns\": " + number(message.server_ns) + "}";
         default: return "{\"type\": \"Goodbye\", \"reason\": " + said + "}";
     }
@@ -75,20 +89,34 @@ std::string frame(std::size_t size, const Message&... message) {
     return written > 0 ? to_hex(out.data(), written) : "error: it does not fit";
 }
 
-std::string encode_infer(const json::Value& in) {
-    std::vector<std::vector<std::uint8_t>> held(in["inputs"].items.size());
+// The tensors of an Infer or Tick, and the bytes that they are.
+struct Tensors {
+    std::vector<std::vector<std::uint8_t>> held;
     std::vector<tickpath::InferInput> inputs;
     std::size_t size = 0;
-    for (std::size_t i = 0; i < held.size(); i++) {
-        const json::Value& each = in["inputs"].items[i];
-        if (!from_hex(each.text, held[i])) return "error: a tensor in hex was expected";
-        size += held[i].size();
-        inputs.push_back({held[i].data(), held[i].size(), each.kind != json::Value::Kind::null});
+
+    bool add(const json::Value& hex) {
+        held.emplace_back();
+        if (!from_hex(hex.text, held.back())) return false;
+        size += held.back().size();
+        inputs.push_back({held.back().data(), held.back().size(), hex.kind != json::Value::Kind::null});
+        return true;
     }
-    const tickpath::Infer message{in["id"].number,       in["handle"].number, in["rows"].number,         in["budget_ns"].number,
-                                  in["priority"].number, in["feed"].number,   in["event_time_ns"].number};
-    const tickpath::InferInput* const given = inputs.data();
-    return frame(size, message, given, inputs.size());
+};
+
+template <typename Message>
+std::string encode_request(const Message& message, const json::Value& in) {
+    Tensors tensors;
+    for (const json::Value& each : in["inputs"].items)
+        if (!tensors.add(each)) return "error: a tensor in hex was expected";
+    const tickpath::InferInput* const given = tensors.inputs.data();
+    return frame(tensors.size, message, given, tensors.inputs.size());
+}
+
+std::string encode_open_feed(const json::Value& in) {
+    Tensors tensors;
+    if (!tensors.add(in["snapshot"])) return "error: a snapshot in hex was expected";
+    return frame(tensors.size, tickpath::OpenFeed{in["id"].number, in["handle"].number, in["key"].text, in["anew"].boolean, tensors.inputs[0]});
 }
 
 std::string encode(const std::string& source) {
@@ -98,7 +126,15 @@ std::string encode(const std::string& source) {
     const std::uint64_t id = in["id"].number;
     if (type == "Hello") return frame(0, tickpath::Hello{in["protocol"].number, in["client"].text, in["token"].text});
     if (type == "Models") return frame(0, tickpath::Models{id, in["versions"].boolean});
-    if (type == "Infer") return encode_infer(in);
+    const std::uint64_t budget_ns = in["budget_ns"].number, priority = in["priority"].number, event_time_ns = in["event_time_ns"].number;
+    if (type == "Infer")
+        return encode_request(
+            tickpath::Infer{id, in["handle"].number, in["rows"].number, budget_ns, priority, in["feed"].number, event_time_ns}, in);
+    if (type == "Tick")
+        return encode_request(tickpath::Tick{id, in["feed"].number, in["sequence"].number, budget_ns, priority, event_time_ns}, in);
+    if (type == "OpenFeed") return encode_open_feed(in);
+    if (type == "SnapshotFeed") return frame(0, tickpath::SnapshotFeed{id, in["feed"].number});
+    if (type == "CloseFeed") return frame(0, tickpath::CloseFeed{id, in["feed"].number});
     if (type == "Cancel") return frame(0, tickpath::Cancel{id});
     if (type == "Ping") return frame(0, tickpath::Ping{id});
     if (type == "Goodbye") return frame(0, tickpath::Goodbye{in["reason"].text});

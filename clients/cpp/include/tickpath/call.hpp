@@ -39,6 +39,11 @@ public:
     Status status = Status::ok;
     std::string_view message;  // of a refusal: what was expected, what came, what to do
     std::string_view version;  // of the model that answered
+    // Bits of Flag, all of them the operator's choice; and how old an answer is that stands in for this one (flag_last_answer).
+    std::uint64_t flags = 0;
+    std::uint64_t age_ns = 0;
+    // Of a refused tick: the number that its feed takes next. The tick's own: it was not taken; one more: it was. Else 0.
+    std::uint64_t next_sequence = 0;
 
     std::size_t output_count() const { return count_; }
     // In the model's order; empty beyond the last.
@@ -58,6 +63,9 @@ private:
         status = result ? Status::ok : answer.code;
         version = result ? answer.text : std::string_view();
         message = result ? std::string_view() : answer.text;
+        flags = result ? answer.flags : 0;
+        age_ns = result ? answer.age_ns : 0;
+        next_sequence = result ? 0 : answer.next_sequence;
         outputs_ = answer.outputs.data();
         count_ = result ? answer.outputs.size() : 0;
         for (std::size_t i = 0; i < stamps_count; i++) stamps_[i] = result ? answer.stamps[i] : 0;

@@ -9,12 +9,13 @@
 //
 // Rules
 // - Every call returns a Status; what is wrong stands in `error()`, or, where the server refused, in the reply's `message` too.
-// - `connect` and `update_models` make every buffer. No other call allocates, and none throws.
+// - `connect`, `update_models`, `open_feed` and `snapshot_feed` make buffers. No other call allocates, and none throws.
 // - What was in flight when a connection ended is never sent again: it may have run. Nothing connects by itself.
 // - Replies and their views are good until the next call.
 //
 // Pipelining: `send` as often as `limits().in_flight_max` allows, and `receive` once for each, in the order in which the server answers;
-// `Reply::id` says which it is. `infer`, `ping` and `update_models` want to be alone: MISUSE while answers are outstanding.
+// `Reply::id` says which it is. `send_tick` is a tick's `send`. All other calls that wait for an answer want to be alone: MISUSE while
+// others are outstanding.
 //
 // Never a deadlock: a server that can't deliver its answers stops reading, so while a request goes out answers are taken in; and no
 // request is sent whose answer might not fit beside those that are outstanding (OVERLOADED: receive first, or raise
@@ -101,6 +102,25 @@ public:
     // Requests sent and not received yet.
     std::size_t in_flight() const { return asked_.awaited(); }
 
+    // A model's feed of this key: as it is, or, where there is none or `anew` says so, an empty one; with `snapshot`, one that holds what
+    // `snapshot_feed` gave. `model.handle` must have feeds (ModelInfo.feeds).
+    [[nodiscard]] Status open_feed(const Model& model, std::string_view key, Feed& feed, bool anew = false, Bytes snapshot = {},
+                                   std::int64_t timeout_ns = -1);
+    // One prediction by what is new. The tick's number is `feed.next_sequence`, which then counts on, and after a refusal is what the
+    // server says it takes next.
+    [[nodiscard]] Status tick(Feed& feed, const Input* inputs, std::size_t input_count, Reply& reply, const Call& call = Call());
+    [[nodiscard]] Status tick(Feed& feed, std::initializer_list<Input> inputs, Reply& reply, const Call& call = Call()) {
+        return tick(feed, inputs.begin(), inputs.size(), reply, call);
+    }
+    // Asks, and does not wait, as `send`. After a refusal `Reply::next_sequence` says where the feed is: set `feed.next_sequence`.
+    [[nodiscard]] Status send_tick(Feed& feed, const Input* inputs, std::size_t input_count, std::uint64_t& id, const Call& call = Call()) {
+        return begin_tick(feed, inputs, input_count, call, deadline(call.timeout_ns), id);
+    }
+    // What a feed holds, for `open_feed` on this or another server.
+    [[nodiscard]] Status snapshot_feed(const Feed& feed, std::vector<std::uint8_t>& snapshot, std::int64_t timeout_ns = -1);
+    // The server forgets it.
+    [[nodiscard]] Status close_feed(const Feed& feed, std::int64_t timeout_ns = -1);
+
     // The server's monotonic clock, the one of the stamps, in nanoseconds.
     [[nodiscard]] Status ping(std::uint64_t& server_ns, std::int64_t timeout_ns = -1);
 
@@ -131,6 +151,14 @@ private:
     Status ready();
     Status begin(const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count, const Call& call,
                  std::int64_t deadline_ns, std::uint64_t& id);
+    Status begin_tick(Feed& feed, const Input* inputs, std::size_t input_count, const Call& call, std::int64_t deadline_ns,
+                      std::uint64_t& id);
+    template <typename Message>
+    Status begin_request(Message message, const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count,
+                         std::int64_t deadline_ns, std::uint64_t& id);
+    Status finish(std::uint64_t id, std::int64_t deadline_ns, Reply& reply);
+    template <typename Message>
+    Status ask(Message message, Tag answer, std::int64_t timeout_ns, bool may_grow);
 
     Status greet(const Options& options, std::int64_t deadline_ns);
     Status welcome(std::int64_t deadline_ns);
@@ -172,4 +200,5 @@ private:
 }  // namespace tickpath
 
 #include "tickpath/detail/connecting.hpp"
+#include "tickpath/detail/feeds.hpp"
 #include "tickpath/detail/talking.hpp"

@@ -17,6 +17,7 @@ inline constexpr std::size_t prefix_bytes = 4;
 inline constexpr std::size_t frame_bytes_min = 2;  // the shortest body: Goodbye without a reason
 inline constexpr std::size_t tensors_max = 1024;
 inline constexpr std::size_t reason_chars_max = 1024;
+inline constexpr std::size_t key_chars_max = 128;
 
 // Who is asking. `client` has at most 128 characters, `token` at most 2048.
 struct Hello {
@@ -47,6 +48,34 @@ struct Infer {
     std::uint64_t event_time_ns = 0;
 };
 
+// `key`: which of the model's feeds, 1 to 128 characters. `snapshot.given` false: none.
+struct OpenFeed {
+    std::uint64_t id;
+    std::uint64_t handle;
+    std::string_view key;
+    bool anew = false;
+    InferInput snapshot{nullptr, 0, false};
+};
+
+struct Tick {
+    std::uint64_t id;
+    std::uint64_t feed;
+    std::uint64_t sequence;
+    std::uint64_t budget_ns = 0;
+    std::uint64_t priority = 0;
+    std::uint64_t event_time_ns = 0;
+};
+
+struct SnapshotFeed {
+    std::uint64_t id;
+    std::uint64_t feed;
+};
+
+struct CloseFeed {
+    std::uint64_t id;
+    std::uint64_t feed;
+};
+
 struct Cancel {
     std::uint64_t id;
 };
@@ -68,10 +97,17 @@ enum class Tag : std::uint8_t {
     infer = 5,
     result = 6,
     failure = 7,
+    open_feed = 8,
+    close_feed = 9,
+    tick = 10,
     cancel = 11,
     ping = 12,
     pong = 13,
     goodbye = 14,
+    feed_opened = 15,
+    snapshot_feed = 16,
+    feed_snapshot = 17,
+    feed_closed = 18,
 };
 
 namespace wire {
@@ -91,21 +127,55 @@ inline void write(msgpack::Writer& out, const Models& message) {
     out.number(message.id);
     out.boolean(message.versions);
 }
+inline void write_tensor(msgpack::Writer& out, const InferInput& tensor) {
+    if (tensor.given) out.binary(tensor.data, tensor.bytes);
+    else out.nil();
+}
+template <typename Input>
+void write_tensors(msgpack::Writer& out, const Input* tensors, std::size_t count) {
+    out.array(count);
+    for (std::size_t i = 0; i < count; i++) write_tensor(out, tensors[i]);
+}
 template <typename Input>
 void write(msgpack::Writer& out, const Infer& message, const Input* inputs, std::size_t count) {
     begin(out, 8, Tag::infer);
     out.number(message.id);
     out.number(message.handle);
     out.number(message.rows);
-    out.array(count);
-    for (std::size_t i = 0; i < count; i++) {
-        if (inputs[i].given) out.binary(inputs[i].data, inputs[i].bytes);
-        else out.nil();
-    }
+    write_tensors(out, inputs, count);
     out.number(message.budget_ns);
     out.number(message.priority);
     out.number(message.feed);
     out.number(message.event_time_ns);
+}
+template <typename Input>
+void write(msgpack::Writer& out, const Tick& message, const Input* inputs, std::size_t count) {
+    begin(out, 7, Tag::tick);
+    out.number(message.id);
+    out.number(message.feed);
+    out.number(message.sequence);
+    write_tensors(out, inputs, count);
+    out.number(message.budget_ns);
+    out.number(message.priority);
+    out.number(message.event_time_ns);
+}
+inline void write(msgpack::Writer& out, const OpenFeed& message) {
+    begin(out, 5, Tag::open_feed);
+    out.number(message.id);
+    out.number(message.handle);
+    out.text(message.key);
+    out.boolean(message.anew);
+    write_tensor(out, message.snapshot);
+}
+inline void write(msgpack::Writer& out, const SnapshotFeed& message) {
+    begin(out, 2, Tag::snapshot_feed);
+    out.number(message.id);
+    out.number(message.feed);
+}
+inline void write(msgpack::Writer& out, const CloseFeed& message) {
+    begin(out, 2, Tag::close_feed);
+    out.number(message.id);
+    out.number(message.feed);
 }
 inline void write(msgpack::Writer& out, const Cancel& message) {
     begin(out, 1, Tag::cancel);
@@ -162,7 +232,28 @@ struct ModelInfo {
     std::vector<std::string> feeds;
 };
 
+// A feed as the server describes it: `inputs` and `outputs` are a Tick's and its Result's, states aside.
+struct FeedInfo {
+    std::uint64_t feed = 0;
+    std::uint64_t next_sequence = 0;
+    std::uint64_t window = 0;
+    std::uint64_t filled = 0;
+    bool pads = false;
+    std::string version;
+    std::vector<TensorInfo> inputs;
+    std::vector<TensorInfo> outputs;
+};
+
 inline constexpr std::size_t stamps_count = 6;
+
+// What to know of an answer before acting on it: bits of Result's `flags`. Those that this client does not know say nothing to it.
+enum Flag : std::uint64_t {
+    flag_input_non_finite = 1,
+    flag_output_non_finite = 2,
+    flag_output_out_of_bounds = 4,
+    flag_last_answer = 8,  // the model gave none: the last one that this session had, `age_ns` old
+    flag_cpu_answer = 16,
+};
 
 // Any message of a server: `tag` says which, and so which of the fields hold something. Views point into the frame that was read.
 struct ServerMessage {
@@ -170,16 +261,21 @@ struct ServerMessage {
     ServerMessage() { outputs.reserve(tensors_max); }
 
     Tag tag = Tag::none;
-    std::uint64_t id = 0;              // ModelList, Result, Failure, Pong
+    std::uint64_t id = 0;              // all but Welcome and Goodbye
     std::uint64_t protocol = 0;        // Welcome
     std::uint64_t server_ns = 0;       // Pong
     std::string_view text;             // Welcome: server; Result: version; Failure: message; Goodbye: reason
     Status code = Status::ok;          // Failure
+    std::uint64_t next_sequence = 0;   // Failure, FeedSnapshot
     std::vector<Bytes> outputs;        // Result
     std::uint64_t stamps[stamps_count] = {};  // Result: first_byte, received, started, filled, computed, read; ns
+    std::uint64_t flags = 0;           // Result
+    std::uint64_t age_ns = 0;          // Result
     Limits limits;                     // Welcome; ModelList if `limits_given`
     bool limits_given = false;
     std::vector<ModelInfo> models;     // Welcome, ModelList
+    FeedInfo feed;                     // FeedOpened
+    Bytes snapshot;                    // FeedSnapshot
 };
 
 namespace wire {
@@ -272,11 +368,31 @@ inline void read_result(Reader& in, Fields& fields, ServerMessage& out) {
         if (in.array() != stamps_count) in.fail();
         for (std::uint64_t& stamp : out.stamps) stamp = in.number();
     }
+    out.flags = fields.next() ? in.number() : 0;
+    out.age_ns = fields.next() ? in.number() : 0;
 }
 inline void read_failure(Reader& in, Fields& fields, ServerMessage& out) {
     if (fields.required()) out.id = in.number();
     if (fields.required()) out.code = read_code(in);
     if (fields.required()) out.text = in.text();
+    out.next_sequence = fields.next() ? in.number() : 0;
+}
+inline void read_feed_opened(Reader& in, Fields& fields, ServerMessage& out) {
+    if (fields.required()) out.id = read_id(in);
+    for (std::uint64_t* field : {&out.feed.feed, &out.feed.next_sequence, &out.feed.window, &out.feed.filled})
+        if (fields.required()) *field = in.number();
+    if (fields.required()) out.feed.pads = in.boolean();
+    if (fields.required()) out.feed.version = in.text();
+    if (fields.required()) read_list(in, out.feed.inputs, read_tensor_info);
+    if (fields.required()) read_list(in, out.feed.outputs, read_tensor_info);
+}
+inline void read_feed_snapshot(Reader& in, Fields& fields, ServerMessage& out) {
+    if (fields.required()) out.id = read_id(in);
+    if (fields.required()) out.next_sequence = in.number();
+    if (fields.required()) out.snapshot = in.binary();
+}
+inline void read_feed_closed(Reader& in, Fields& fields, ServerMessage& out) {
+    if (fields.required()) out.id = read_id(in);
 }
 inline void read_pong(Reader& in, Fields& fields, ServerMessage& out) {
     if (fields.required()) out.id = read_id(in);
@@ -299,7 +415,7 @@ inline void read_goodbye(Reader& in, Fields& fields, ServerMessage& out) {
     msgpack::Reader in(body, size);
     msgpack::Fields fields(in);
     const std::uint64_t tag = fields.required() ? in.number() : 0;
-    out.tag = tag <= static_cast<std::uint64_t>(Tag::goodbye) ? static_cast<Tag>(tag) : Tag::none;
+    out.tag = tag <= static_cast<std::uint64_t>(Tag::feed_closed) ? static_cast<Tag>(tag) : Tag::none;
     switch (out.tag) {
         case Tag::welcome: wire::read_welcome(in, fields, out); break;
         case Tag::model_list: wire::read_model_list(in, fields, out); break;
@@ -307,6 +423,9 @@ inline void read_goodbye(Reader& in, Fields& fields, ServerMessage& out) {
         case Tag::failure: wire::read_failure(in, fields, out); break;
         case Tag::pong: wire::read_pong(in, fields, out); break;
         case Tag::goodbye: wire::read_goodbye(in, fields, out); break;
+        case Tag::feed_opened: wire::read_feed_opened(in, fields, out); break;
+        case Tag::feed_snapshot: wire::read_feed_snapshot(in, fields, out); break;
+        case Tag::feed_closed: wire::read_feed_closed(in, fields, out); break;
         default: return false;
     }
     fields.skip_rest();

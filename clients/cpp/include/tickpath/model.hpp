@@ -123,6 +123,17 @@ private:
     }
 };
 
+// A feed that was opened: what the server keeps of the past, so that a tick brings only what is new. It must stay where it is while ticks
+// are outstanding, and is good for the connection that opened it.
+struct Feed {
+    std::uint64_t feed = 0;
+    std::uint64_t next_sequence = 0;  // of the next tick
+    std::uint64_t window = 0;         // rows that an answer comes from; 0: states run on
+    std::uint64_t filled = 0;         // how many of them were there when it was opened
+    bool pads = false;                // whether ticks are answered before the window is full
+    Model tick;                       // what a tick takes and gives, at one row; its name is the feed's key
+};
+
 namespace detail {
 
 // No tensor may take more: sums of 1024 of them, and more, stay far from overflowing.
@@ -169,6 +180,21 @@ inline Model check_model(ModelInfo&& info) {
     model.fault = check_tensors(info.inputs, model.rows_max, model.inputs);
     if (model.fault == nullptr) model.fault = check_tensors(info.outputs, model.rows_max, model.outputs);
     return model;
+}
+
+inline void take_feed(FeedInfo&& info, std::string_view key, Feed& out) {
+    ModelInfo tick;
+    tick.name = key;
+    tick.version = std::move(info.version);
+    tick.inputs = std::move(info.inputs);
+    tick.outputs = std::move(info.outputs);
+    tick.buckets = {1};
+    out.tick = check_model(std::move(tick));
+    out.feed = info.feed;
+    out.next_sequence = info.next_sequence;
+    out.window = info.window;
+    out.filled = info.filled;
+    out.pads = info.pads;
 }
 
 }  // namespace detail

@@ -58,20 +58,11 @@ inline Status Client::welcome(std::int64_t deadline_ns) {
 }
 
 inline Status Client::update_models(bool versions, std::int64_t timeout_ns) {
-    if (const Status status = ready(); status != Status::ok) return status;
-    if (in_flight() > 0) return fail(Status::misuse, "answers are outstanding: receive them before the models are asked for");
-    if (asked_.full()) return fail(Status::overloaded, "too many requests are unanswered: wait for some first");
-    const std::int64_t deadline_ns = deadline(timeout_ns);
-    const std::uint64_t id = asked_.add(Tag::model_list).id;
-    Status status = transmit(deadline_ns, Models{id, versions});
-    if (status == Status::ok) status = next_answer(deadline_ns, true);
-    if (status == Status::ok) {
-        if (message_.limits_given) limits_ = message_.limits;
-        take_models();
-    } else {
-        forget(id);
-    }
-    return status == Status::lost ? hear_last_words() : status;
+    const Status status = ask(Models{0, versions}, Tag::model_list, timeout_ns, true);
+    if (status != Status::ok) return status;
+    if (message_.limits_given) limits_ = message_.limits;
+    take_models();
+    return status;
 }
 
 inline void Client::take_models() {

@@ -10,12 +10,8 @@ inline Status Client::infer(const Model& model, std::uint64_t rows, const Input*
     if (in_flight() > 0) return fail(Status::misuse, "answers are outstanding: receive them first, or use send and receive alone");
     const std::int64_t deadline_ns = deadline(call.timeout_ns);
     std::uint64_t id = 0;
-    Status status = begin(model, rows, inputs, input_count, call, deadline_ns, id);
-    if (status != Status::ok) return status;
-    status = next_answer(deadline_ns);
-    if (is_answer(status)) reply.take(message_);
-    else forget(id);
-    return status;
+    const Status status = begin(model, rows, inputs, input_count, call, deadline_ns, id);
+    return status == Status::ok ? finish(id, deadline_ns, reply) : status;
 }
 
 inline Status Client::send(const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count, std::uint64_t& id,
@@ -25,12 +21,20 @@ inline Status Client::send(const Model& model, std::uint64_t rows, const Input* 
 
 inline Status Client::begin(const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count, const Call& call,
                             std::int64_t deadline_ns, std::uint64_t& id) {
+    const Infer message{0, model.handle, rows, call.budget_ns, call.priority, 0, call.event_time_ns};
+    return begin_request(message, model, rows, inputs, input_count, deadline_ns, id);
+}
+
+// Sends an Infer or a Tick; `message` gets its id here.
+template <typename Message>
+Status Client::begin_request(Message message, const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count,
+                             std::int64_t deadline_ns, std::uint64_t& id) {
     if (const Status status = ready(); status != Status::ok) return status;
     if (const Status status = bad_request(model, rows, inputs, input_count); status != Status::ok) return status;
     if (const Status status = no_room(model, rows); status != Status::ok) return status;
     detail::Asked& asked = asked_.add(Tag::result);
     asked_.is_infer(asked, model, rows, model.reply_bytes_at(rows));
-    const Infer message{asked.id, model.handle, rows, call.budget_ns, call.priority, 0, call.event_time_ns};
+    message.id = asked.id;
     const std::size_t size = write_frame(outbox_.data(), outbox_.size(), message, inputs, input_count);
     if (size == 0 || size - prefix_bytes > limits_.frame_bytes_max) {
         asked_.remove(asked);
@@ -41,6 +45,14 @@ inline Status Client::begin(const Model& model, std::uint64_t rows, const Input*
     const Status status = transmit_bytes(size, deadline_ns);
     if (status != Status::ok && socket_.open()) asked_.remove(asked);
     return status == Status::lost ? hear_last_words() : status;
+}
+
+// Waits for the one request that is outstanding.
+inline Status Client::finish(std::uint64_t id, std::int64_t deadline_ns, Reply& reply) {
+    const Status status = next_answer(deadline_ns);
+    if (is_answer(status)) reply.take(message_);
+    else forget(id);
+    return status;
 }
 
 inline Status Client::receive(Reply& reply, std::int64_t timeout_ns) {
@@ -67,15 +79,22 @@ inline void Client::forget(std::uint64_t id) {
 }
 
 inline Status Client::ping(std::uint64_t& server_ns, std::int64_t timeout_ns) {
+    const Status status = ask(Ping{0}, Tag::pong, timeout_ns, false);
+    if (status == Status::ok) server_ns = message_.server_ns;
+    return status;
+}
+
+// Sends what is neither Infer nor Tick, and waits for its answer, in `message_`.
+template <typename Message>
+Status Client::ask(Message message, Tag answer, std::int64_t timeout_ns, bool may_grow) {
     if (!socket_.open() || !sendable_) return fail(Status::not_connected, "not connected: call connect first");
-    if (in_flight() > 0) return fail(Status::misuse, "answers are outstanding: receive them before a ping");
+    if (in_flight() > 0) return fail(Status::misuse, "answers are outstanding: receive them first");
     if (asked_.full()) return fail(Status::overloaded, "too many requests are unanswered: wait for some first");
     const std::int64_t deadline_ns = deadline(timeout_ns);
-    const std::uint64_t id = asked_.add(Tag::pong).id;
-    Status status = transmit(deadline_ns, Ping{id});
-    if (status == Status::ok) status = next_answer(deadline_ns);
-    if (status == Status::ok) server_ns = message_.server_ns;
-    else forget(id);
+    message.id = asked_.add(answer).id;
+    Status status = transmit(deadline_ns, message);
+    if (status == Status::ok) status = next_answer(deadline_ns, may_grow);
+    if (!is_answer(status)) forget(message.id);
     return status == Status::lost ? hear_last_words() : status;
 }
 
