@@ -79,7 +79,7 @@ def test_one_answer_too_many_is_told_where_answers_have_no_ids() -> None:
     with answering(stutter) as address:
         run = measure(Load(Options(address), ClosedLoop(1, 0.4), "echo", warmup=0))
     assert (run.ending, run.unasked) == ("complete", 1)
-    assert "1 answers came to nothing that was in flight" in invalid(run)[0]
+    assert "1 answer came to nothing that was in flight" in invalid(run)[0]
 
 
 def test_what_is_no_frame_ends_the_run() -> None:
