@@ -51,7 +51,9 @@ def compiled(path: Path) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, of its own parts
         files: Any = torch._inductor.aot_compile(
-            program.module(), program.example_inputs[0], options={"aot_inductor.package": True}
+            program.module(),
+            program.example_inputs[0],
+            options={"aot_inductor.package": True, "aot_inductor.precompile_headers": False},
         )
         package_pt2(path, exported_programs={"model": program}, aoti_files={"model": files})
         package_pt2(alone, aoti_files={"model": files})

@@ -51,11 +51,12 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def key(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
-    def spec(self, precision: str, sha256: str) -> EngineSpec:
-        """What the plan takes and gives. Tensors keep the source's dtypes whatever the precision within."""
+    def spec(self, precision: str, sha256: str, runtime: str | None = None) -> EngineSpec:
+        """What the plan takes and gives. Tensors keep the source's dtypes whatever the precision within. `runtime`:
+        what runs it, where that need not be what built it."""
         inputs, outputs = (tuple(entry.spec() for entry in side) for side in (self.inputs, self.outputs))
         buckets = self.options.buckets
-        return EngineSpec(inputs, outputs, self.runtime, precision, sha256, self.rows_fixed, buckets)
+        return EngineSpec(inputs, outputs, runtime or self.runtime, precision, sha256, self.rows_fixed, buckets)
 
 
 class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
