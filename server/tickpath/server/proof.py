@@ -30,10 +30,11 @@ NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove."""
+    """What to prove. `rehearse`: of a plan, where there is no GPU to run it, what can be proven without."""
 
     model: ModelConfig
     frame_bytes_max: int
+    rehearse: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -46,7 +47,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 class Proven(msgspec.Struct, frozen=True, tag="proven"):
     """The model can be served. `compute_ns`: what a replay of each bucket took, the median while warming up; `sha256`
-    tells what was proven from what may have taken its place since."""
+    tells what was proven from what may have taken its place since; `not_run`: that this is a plan which no device was
+    there to run, and what was proven instead."""
 
     model: str
     version: str
@@ -59,6 +61,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     sha256: str
     rows_fixed: int | None
     verified: Report
+    not_run: str = ""
 
     @property
     def engine_spec(self) -> EngineSpec | None:

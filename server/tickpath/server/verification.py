@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 
 from tickpath.engines import Array, Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
+from tickpath.engines.compile.source import source_beside
+from tickpath.engines.load import load
 from tickpath.engines.probing import take
 from tickpath.graphs import Slot
 from tickpath.server.config import ModelConfig
@@ -29,8 +31,6 @@ RTOL_REDUCED: Final = 1e-2
 ROWS_OVER: Final = 3
 # And no more than this: the smallest bucket runs them one by one.
 SEEDED_ROWS_MAX: Final = 131
-# The source of a compiled model, beside it.
-SOURCE_FILE: Final = "source.onnx"
 CPU_RUNTIME: Final = "onnxruntime"
 
 
@@ -172,14 +172,11 @@ def _expected(config: ModelConfig, engine: Engine, slots: Sequence[Slot]) -> tup
 
 
 def _source(path: Path) -> Path | None:
-    source = path if path.suffix == ".onnx" else path.with_name(SOURCE_FILE)
-    return source if source.is_file() else None
+    return path if path.suffix == ".onnx" else source_beside(path)
 
 
 def _of_cpu_engine(source: Path, config: ModelConfig, spec: EngineSpec, rows: int) -> GoldenSample:
-    from tickpath.engines.onnxruntime import load_onnx
-
-    reference = load_onnx(source, config.shapes)
+    reference = load(source, config.shapes, trusted=config.trust)
     try:
         if [t.describe() for t in reference.spec.inputs] != [t.describe() for t in spec.inputs]:
             raise ModelRefusedError(
