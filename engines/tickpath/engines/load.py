@@ -60,9 +60,24 @@ def load_plan(path: Path, on_bad_plan: OnBadPlan, load_cpu: Callable[[Path], Eng
     return engine
 
 
-def _load_exported(path: Path, shapes: Shapes | None, threads: int, cpus: Set[int] | None, trusted: bool) -> Engine:
+def load_on_device(path: Path, shapes: Shapes | None = None, trusted: bool = False) -> DeviceEngine:
+    """The engine for a file that could also run on the CPU, on the CUDA device. Raises ModelRefusedError, saying what
+    to do."""
+    if not is_pt2(path):
+        raise ModelRefusedError(f'{path}: device = "cuda" is for .pt2 files: compile this one to a .plan for a GPU')
+    _check_torch(path)
+    from tickpath.engines.torch_cuda import load_exported_on_device
+
+    return load_exported_on_device(path, shapes, trusted)
+
+
+def _check_torch(path: Path) -> None:
     if not find_spec("torch"):
         raise ModelRefusedError(f"{path}: a .pt2 file needs torch: pip install 'tickpath[torch]'")
+
+
+def _load_exported(path: Path, shapes: Shapes | None, threads: int, cpus: Set[int] | None, trusted: bool) -> Engine:
+    _check_torch(path)
     from tickpath.engines.torch_exported import load_exported
 
     return load_exported(path, shapes, threads, cpus, trusted)

@@ -1,8 +1,8 @@
 """The engine for .ov files: OpenVINO on the CPU. The only file that imports it.
 
 A .ov file is what OpenVINO itself saves, its IR and the weights, in one archive, with a sidecar beside it that is
-checked before any of it is read. Each bucket is compiled for its one shape, so that a replay infers no shape; a graph is one
-infer request, bound to one slot's buffers.
+checked before any of it is read. Each bucket is compiled for its one shape, so that a replay infers no shape; a graph is
+one infer request, bound to one slot's buffers.
 """
 
 import io
@@ -19,9 +19,8 @@ from openvino._pyopenvino import InferRequest as Request
 
 from tickpath.engines.buffers import check_buffers
 from tickpath.engines.compile.plan_file import BadPlanError, Plan, read_plan
-from tickpath.engines.compile.sidecar import Recipe
+from tickpath.engines.compile.sidecar import Recipe, sample_of
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
-from tickpath.engines.probing import PATTERNS, fill
 from tickpath.engines.spec import Array, EngineSpec
 
 RUNTIME: Final = f"openvino {openvino.__version__.partition('-')[0]}"
@@ -91,25 +90,20 @@ class OpenVinoEngine:
         """Inputs on which the source ran when it was compiled."""
         if self._model is None:
             raise ValueError("the engine is closed")
-        pattern = PATTERNS[self._patterns[self._place(rows)]]
-        return [fill(tensor, pattern, rows, seed) for seed, tensor in enumerate(self._spec.inputs)]
+        return sample_of(self._spec, self._patterns, rows)
 
     def close(self) -> None:
         """Let go of the model. Its memory is free once its graphs are gone too."""
         self._model = None
         self._compiled.clear()
 
-    def _place(self, rows: int) -> int:
-        if rows not in self._spec.buckets:
-            text = ",".join(map(str, self._spec.buckets))
-            raise EngineFailedError(f"the model was compiled for buckets {text}, not {rows}: compile it for these too")
-        return self._spec.buckets.index(rows)
-
     def _compile(self, rows: int) -> openvino.CompiledModel:
         """The model for one bucket, which all of its slots share."""
         if self._model is None:
             raise ValueError("the engine is closed")
-        self._place(rows)
+        if rows not in self._spec.buckets:
+            text = ",".join(map(str, self._spec.buckets))
+            raise EngineFailedError(f"the model was compiled for buckets {text}, not {rows}: compile it for these too")
         if rows not in self._compiled:
             self._compiled[rows] = _compile(self._core, self._model, self._spec, rows, self._options)
         return self._compiled[rows]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.engines import Array, Engine, TensorSpec
+from tickpath.graphs.device import DeviceGraph
 from tickpath.graphs.pinned import PinnedArena
 
 
@@ -49,7 +50,6 @@ class Slot:
             for i, tensor in enumerate(tensors)
         ]
         self.bucket = bucket
-        self.locked = arena.locked
         self._inputs = made[: len(spec.inputs)]
         self._outputs = made[len(spec.inputs) :]
         self._input_views = [tensor.view for tensor in self._inputs]
@@ -64,6 +64,8 @@ class Slot:
         self._checks = [(name, check) for name, check in checks if check() == 0]
         graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
         self.replay: Callable[[], None] = graph.replay
+        # What a device copies from and to, its driver has pinned, whatever the limit on locked memory.
+        self.locked = arena.locked or isinstance(graph, DeviceGraph)
 
     def fill(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         """Copy a request's inputs in, with zeros in the rows behind them. Admission has checked the byte counts; None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load, load_plan
+from tickpath.engines.load import load, load_on_device, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
@@ -61,8 +61,11 @@ def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec 
     path = Path(config.path)
     options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
     try:
-        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
-        return on_device(engine, options)
+        if path.suffix == ".plan":
+            return on_device(load_plan(path, config.on_bad_plan, load_cpu), options)
+        if config.device == "cuda":
+            return on_device(load_on_device(path, config.shapes, config.trust), options)
+        return load_cpu(path)
     except EngineFailedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
 

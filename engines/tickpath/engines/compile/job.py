@@ -30,7 +30,9 @@ class Job:
         """What is to be told of inputs that the builder takes for constants."""
         asked = {entry.name for entry in self.recipe.inputs}
         fixed = [tensor.name for tensor in self.reference.spec.inputs if tensor.name not in asked]
-        return tuple(f"input {name!r} is fixed to its default, which the builder takes for a constant" for name in fixed)
+        return tuple(
+            f"input {name!r} is fixed to its default, which the builder takes for a constant" for name in fixed
+        )
 
     def patterns(self) -> tuple[int, ...]:
         """For each bucket the place in PATTERNS of the reference's sample."""

@@ -1,5 +1,5 @@
-"""Builds with TensorRT and TensorRT-RTX: the graph straight, in the precision asked for, and looked through for what hurts
-on a device; then the builder's process.
+"""Builds with TensorRT and TensorRT-RTX: the graph straight, in the precision asked for, and looked through for what
+hurts on a device; then the builder's process.
 
 What is compared with the CPU engine is the graph that the builder gets, run on the CPU with each tensor rounded as its
 precision will have it (the CPU has no kernels in bf16). What the GPU's kernels make of it only a GPU can tell.

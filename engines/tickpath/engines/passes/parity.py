@@ -37,7 +37,8 @@ class Tolerance(msgspec.Struct, frozen=True):
     flips_share: float
 
 
-# float32 differs in the order of sums alone, and in one row where what saturates is a tie. TF32 and float16 keep 11 bits of a number and bfloat16 8: half a unit is
+# float32 differs in the order of sums alone, and in one row where what saturates is a tie.
+# TF32 and float16 keep 11 bits of a number and bfloat16 8: half a unit is
 # 5e-4 and 4e-3 for each rounding, of which a model of tens of layers has some on every way through.
 TOLERANCES: Final[Mapping[Precision, Tolerance]] = {
     "fp32": Tolerance(max_rel=1e-4, flips_share=1 / 64),
