@@ -1,8 +1,8 @@
 """The engine for .ov files: OpenVINO on the CPU. The only file that imports it.
 
 A .ov file is what OpenVINO itself saves, its IR and the weights, in one archive, with a sidecar beside it that is
-checked before any of it is read. Each bucket is compiled for its one shape, so that a replay infers no shape; a graph is
-one infer request, bound to one slot's buffers.
+checked before any of it is read. Each bucket is compiled for its one shape, so that a replay infers no shape; a graph
+is one infer request, bound to one slot's buffers.
 """
 
 import io
