@@ -171,7 +171,7 @@ def test_an_openvino_model_without_its_sidecar_or_with_anothers(tmp_path: Path) 
     stranger = tmp_path / "stranger.ov"
     with zipfile.ZipFile(stranger, "w") as archive:
         archive.writestr("a", "b")
-    with pytest.raises(BadPlanError, match="the sidecar of stranger.ov is not there"):
+    with pytest.raises(BadPlanError, match=r"the sidecar of stranger\.ov is not there"):
         load(stranger)
     shutil.copy(f"{other}.json", f"{out}.json")
     with pytest.raises(BadPlanError, match="another build"):

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, KnownModel, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load, load_on_device, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
@@ -29,11 +29,11 @@ class PreparedModel:
 
 
 def prepare_model(
-    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, proven: EngineSpec | None = None
+    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, known: KnownModel | None = None
 ) -> PreparedModel:
-    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises ModelRefusedError,
+    """Read, check (unless this very content is `known`), capture every bucket, and warm. Raises ModelRefusedError,
     DeviceLostError."""
-    engine = _load(config, thread_cpus, proven)
+    engine = _load(config, thread_cpus, known)
     with ExitStack() as unless_prepared:
         unless_prepared.callback(engine.close)
         prepared = _prepare(config, engine, frame_bytes_max)
@@ -54,9 +54,9 @@ def _prepare(config: ModelConfig, engine: Engine, frame_bytes_max: int) -> Prepa
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
 
 
-def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec | None) -> Engine:
+def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel | None) -> Engine:
     def load_cpu(path: Path) -> Engine:
-        return load(path, config.shapes, config.threads, thread_cpus, config.trust, proven)
+        return load(path, config.shapes, config.threads, thread_cpus, config.trust, known)
 
     path = Path(config.path)
     options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -18,6 +19,7 @@ import msgspec
 import tickpath.engines.onnxruntime  # noqa: F401
 from tickpath.engines import ModelRefusedError
 from tickpath.engines.device import has_device
+from tickpath.engines.onnx_unpack import unpack
 from tickpath.server.proof import PROVE_S_MAX, Ended, Refused, Task, Verdict
 from tickpath.server.trial import prove, rehearse
 
@@ -89,9 +91,21 @@ def _prove(task: Task) -> Verdict:
     try:
         if task.rehearse and Path(task.model.path).suffix == ".plan" and not has_device():
             return rehearse(task)
-        return prove(task)
+        proven = prove(task)
+        return msgspec.structs.replace(proven, unpacked=_unpacked(task, proven.sha256))
     except ModelRefusedError as error:
         return Refused(str(error))
+
+
+def _unpacked(task: Task, sha256: str) -> str | None:
+    """The model's file taken apart, if that was asked for, helps, and finds room."""
+    path = Path(task.model.path)
+    if task.unpack_folder is None or path.suffix != ".onnx":
+        return None
+    with suppress(OSError):
+        unpacked = unpack(path, sha256, Path(task.unpack_folder))
+        return None if unpacked is None else str(unpacked)
+    return None
 
 
 def _whole(file: int) -> bytes:
