@@ -234,6 +234,7 @@ def silence() -> Iterator[None]:
 
 
 def user_inputs(exported: ExportedProgram) -> list[str]:
+    """The names of the caller's inputs. Raises ModelRefusedError where one of them is no tensor."""
     names = []
     for spec in exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT:

@@ -172,7 +172,9 @@ def _expected(config: ModelConfig, engine: Engine, slots: Sequence[Slot]) -> tup
 
 
 def _source(path: Path) -> Path | None:
-    return path if path.suffix == ".onnx" else source_beside(path)
+    if path.suffix == ".onnx":
+        return path if path.is_file() else None
+    return source_beside(path)
 
 
 def _of_cpu_engine(source: Path, config: ModelConfig, spec: EngineSpec, rows: int) -> GoldenSample:
