@@ -55,7 +55,9 @@ def compare(job: Job, candidate: Engine) -> Parity:
         parity = measure_parity(job.reference, candidate, job.options.buckets)
     finally:
         candidate.close()
-    refuse(parity, TOLERANCES[job.options.precision])
+    precision = job.options.precision
+    advice = "use another --engine" if precision == "fp32" else "use a wider --precision"
+    refuse(parity, TOLERANCES[precision], advice)
     return parity
 
 

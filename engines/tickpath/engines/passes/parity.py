@@ -97,23 +97,24 @@ def measure_parity(reference: Engine, candidate: Engine | Answer, buckets: Seque
     return Parity(tuple(measured))
 
 
-def refuse(parity: Parity, tolerance: Tolerance) -> None:
-    """Raises ModelRefusedError naming the first bucket and output that is not near enough, and by which figure."""
+def refuse(parity: Parity, tolerance: Tolerance, advice: str = "use a wider --precision") -> None:
+    """Raises ModelRefusedError naming the first bucket and output that is not near enough, by which figure, and what to
+    do."""
     for each in parity.outputs:
         where = f"at bucket {each.bucket} output {each.output!r}"
         if each.nan_count:
             raise ModelRefusedError(
-                f"{where} has {each.nan_count} elements that are not finite and should be: use a wider --precision"
+                f"{where} has {each.nan_count} elements that are not finite and should be: {advice}"
             )
         if not each.max_rel <= tolerance.max_rel:
             raise ModelRefusedError(
                 f"{where} is off by {each.max_rel:.2e} of its largest value, {tolerance.max_rel:.0e} is tolerated: "
-                "use a wider --precision"
+                f"{advice}"
             )
         if each.argmax_flips > tolerance.flips_share * each.rows:
             raise ModelRefusedError(
                 f"{where} has another largest element in {each.argmax_flips} of {each.rows} rows, "
-                f"{tolerance.flips_share:.0%} are tolerated: use a wider --precision"
+                f"{tolerance.flips_share:.0%} are tolerated: {advice}"
             )
 
 
