@@ -47,8 +47,10 @@ def read_graph(job: Job) -> onnx.ModelProto:
 
 
 def source_beside(path: Path) -> Path | None:
-    """What a compiled file was made of, where that stands beside it: under its own name, or as source.*."""
-    candidates = [path.with_name(stem + suffix) for stem in (path.stem, SOURCE_STEM) for suffix in SUFFIXES]
+    """What a compiled file was made of, where that stands beside it: as source.*, or under the name of a file that is
+    compiled for sure."""
+    stems = (SOURCE_STEM,) if path.suffix in SUFFIXES else (SOURCE_STEM, path.stem)
+    candidates = [path.with_name(stem + suffix) for stem in stems for suffix in SUFFIXES]
     return next((each for each in candidates if each != path and each.is_file()), None)
 
 
