@@ -93,6 +93,7 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
     assert sorted(file.name for file in folder.iterdir()) == ["model.pt2", "out.pt2", "out.pt2.json"]
 
 
+@pytest.mark.timeout(600)  # the compiler's time, with others at work beside it
 def test_machine_code_answers_as_its_program(packaged: Compiled) -> None:
     assert packaged.sidecar.notes == (
         "it holds machine code, for CPUs like this one: serve it with --trust (trust = true)",
@@ -102,6 +103,7 @@ def test_machine_code_answers_as_its_program(packaged: Compiled) -> None:
     assert_same_answers(load(packaged.path, trusted=True), load(packaged.path.with_name("model.pt2")))
 
 
+@pytest.mark.timeout(600)
 def test_machine_code_without_its_program(packaged: Compiled, tmp_path: Path) -> None:
     alone = Path(shutil.copy(packaged.path, tmp_path / "alone.pt2"))
     rewritten(alone, lambda name, content: None if "/models/" in name else content)

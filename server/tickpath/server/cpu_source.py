@@ -1,5 +1,5 @@
-"""The .onnx or .pt2 file that a compiled model was made from, on its CPU engine: what it is verified by, and what stands by
-for it."""
+"""The .onnx or .pt2 file that a compiled model was made from, on its CPU engine: what it is verified by, and what
+stands by for it."""
 
 from collections.abc import Set
 from pathlib import Path
