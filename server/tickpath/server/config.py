@@ -119,6 +119,9 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_change: Tolerance | None = None
     # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
     trust: bool = False
+    # Where a .pt2 file runs; a .plan is for a GPU, and all else for the CPU. cpu: that is everywhere, so that a file
+    # does the same on a laptop, in CI and in production until somebody asks for the GPU.
+    device: Literal["cpu", "cuda"] = "cpu"
     # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
     device_wait: Literal["spin", "block"] = "spin"
     # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
