@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 CC ?= gcc
 
-.PHONY: help demo test test-compile test-gpu check bench clean
+.PHONY: help demo test test-compile test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,replay,report,loadgen,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c
@@ -42,6 +42,13 @@ check: $(VENV)/ready  ## format, lint, types, import directions
 
 bench: $(VENV)/ready build/floor  ## measure against the C floor, in one run
 	$(BIN)/python -m bench
+
+# Generated code runs with its own release of protobuf and the next major one: an older generator takes in more of them.
+PROTO := server/tickpath/door/proto/open_inference
+proto:
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.81.1
+	cd server && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO:server/%=%).proto
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
