@@ -21,7 +21,9 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 	$(BIN)/tickpath demo --floor build/floor
 
 test: $(VENV)/ready build/floor  ## run every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
+	$(BIN)/pytest -n auto --dist loadfile tests/integration --ignore tests/integration/loadtest
+	$(BIN)/pytest tests/integration/loadtest
 
 $(VENV)/ready-compile: $(VENV)/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx]'
