@@ -7,8 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from aiohttp import ClientPayloadError, ContentTypeError, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 
 from tickpath.client import BadFrameError, BadMessageError, TickpathError
 from tickpath.door import describe, rest_body
@@ -44,6 +43,8 @@ class Rest:
         except TimeoutError:
             response = _fail(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {BODY_S_MAX:g} s")
             response.force_close()
+        except ConnectionError:  # it has left
+            raise
         except Exception:
             log.exception("a fault of the door")
             return _fail(
@@ -135,8 +136,8 @@ async def _read(request: web.BaseRequest, bytes_max: int) -> bytes:
             while left >= 0 and (part := await request.content.readany()):
                 parts.append(part)
                 left -= len(part)
-    except (ClientPayloadError, ContentTypeError, HttpProcessingError) as error:
-        raise BadMessageError(f"the body can't be read: {error}") from None
+    except web.RequestPayloadError as error:
+        raise BadMessageError(f"the body can't be read: {' '.join(str(error).split())[:200]}") from None
     if left < 0:
         raise BadFrameError(f"a body of at most {bytes_max} bytes, unpacked, expected; more came: send fewer rows")
     return b"".join(parts)

@@ -16,6 +16,8 @@ Array: TypeAlias = npt.NDArray[Any]
 
 # numpy's 64 axes; a model has fewer.
 AXES_MAX: Final = 64
+# Numbers of one tensor: more than any frame holds, few enough for numpy's own arithmetic.
+COUNT_MAX: Final = 2**40
 
 _NAMES: Final = {
     "bool": "BOOL",
@@ -76,20 +78,30 @@ def to_numbers(array: Array) -> list[Any]:
 
 
 def _array(tensor: str, datatype: str, dtype: np.dtype[Any], data: object) -> Array:
-    try:
-        array = np.asarray(data)
-    except (ValueError, OverflowError, RecursionError) as error:  # ragged, or nested without end
-        raise BadShapeError(f"input {tensor!r}: data is no regular array: {error}") from None
+    array = _regular(tensor, dtype, data)
     if array.size == 0:
         return array.astype(dtype)
     if not _fits_kind(array, dtype):
         raise BadDtypeError(f"input {tensor!r}: expected {_KINDS[dtype.kind]} for {datatype}, data has other values")
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what is too large becomes an infinity, about which the model has its policy
-            return array.astype(dtype)
-    if array.dtype == object or not (array.astype(dtype) == array).all():
+    with np.errstate(over="ignore"):  # a float that is too large becomes an infinity: the model has its policy on those
+        try:
+            cast = array.astype(dtype)
+        except OverflowError:
+            cast = None
+    if cast is None or (dtype.kind in "iu" and not (cast == array).all()):
         raise BadValueError(f"input {tensor!r}: a number is outside what {datatype} holds")
-    return array.astype(dtype)
+    return cast
+
+
+def _regular(tensor: str, dtype: np.dtype[Any], data: object) -> Array:
+    if not isinstance(data, list):
+        raise BadShapeError(f"input {tensor!r}: expected a list of numbers, got {type(data).__name__}")
+    try:
+        array = np.asarray(data)
+        # numpy makes floats of whole numbers on both sides of 2^63, which loses their last digits.
+        return np.asarray(data, object) if dtype.kind in "iu" and array.dtype.kind == "f" else array
+    except (ValueError, OverflowError, RecursionError) as error:  # ragged, or nested without end
+        raise BadShapeError(f"input {tensor!r}: data is no regular array: {str(error)[:100]}") from None
 
 
 _KINDS: Final = {"b": "true and false", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
@@ -103,7 +115,7 @@ def _fits_kind(array: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _count(tensor: str, shape: Sequence[int]) -> int:
-    if len(shape) > AXES_MAX or any(size < 0 for size in shape):
+    if len(shape) > AXES_MAX or any(size < 0 for size in shape) or prod(max(size, 1) for size in shape) > COUNT_MAX:
         raise BadShapeError(
             f"input {tensor!r}: expected a shape of at most {AXES_MAX} sizes from 0, got {_told(shape)}"
         )
