@@ -20,17 +20,17 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-DTYPES: Final = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()  # all that are served
-)
+INTEGERS: Final = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+DTYPES: Final = ("bool", *INTEGERS, "float16", "float32", "float64")
+"""All that are served."""
 KINDS: Final = ("http", "http json", "grpc", "http aio", "grpc aio")
 ROWS_MAX: Final = 8
 WIDE: Final = 1000
 
 
 def write_models(folder: Path) -> list[dict[str, Any]]:
-    """An echo of four numbers a row for each dtype, one that lets NaN pass, one of another version, a GRU of two inputs, and
-    a wide echo."""
+    """An echo of four numbers a row for each dtype, one that lets NaN pass, another version of one, a GRU of two
+    inputs, and a wide echo."""
     models: list[dict[str, Any]] = []
     for dtype in DTYPES:
         path = save(one_node("Identity", np.dtype(dtype), ["N", 4]), folder, f"{dtype}.onnx")

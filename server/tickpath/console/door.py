@@ -33,9 +33,11 @@ def door(
 
     from tickpath.client import AddressError
     from tickpath.console.options import ADDRESS
+    from tickpath.door.environment import prepare
 
     if http_port is None and grpc_port is None:
         raise click.UsageError("expected --http, --grpc or both")
+    prepare()
     try:
         from tickpath.door.door import DoorAddressError, print_ready, run
         from tickpath.door.settings import DoorReady, DoorSettings
@@ -43,8 +45,7 @@ def door(
         raise Failed(f"{missing.name} is not there: pip install 'tickpath[door]'") from None
 
     def say_ready(ready: DoorReady) -> None:
-        for address in filter(None, (ready.http, ready.grpc)):
-            click.echo(f"Open Inference Protocol at {address}")
+        click.echo(f"Open Inference Protocol at {' and '.join(filter(None, (ready.http, ready.grpc)))}")
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = DoorSettings(core=address or ADDRESS, host=host, http_port=http_port, grpc_port=grpc_port, admin=admin)

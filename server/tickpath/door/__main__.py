@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from tickpath.door.environment import prepare
 from tickpath.door.settings import DoorSettings
 
 # Behind whatever else wants the CPU: who comes by this door may wait, the core's own clients may not.
@@ -32,7 +33,7 @@ def main() -> int:
     os.nice(NICE)
     if arguments.cpus:
         os.sched_setaffinity(0, map(int, arguments.cpus.split(",")))
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for every core
+    prepare()
     return _run(msgspec.json.decode(arguments.settings, type=DoorSettings))
 
 

@@ -104,10 +104,10 @@ class Rest:
             case ["index"]:
                 return describe.index(await self._services.upstream.listing())
             case ["models", name, "load"]:
-                await self._services.repository.load(name)
+                await self._services.load(name)
                 return {}
             case ["models", name, "unload"]:
-                await self._services.repository.unload(name)
+                await self._services.unload(name)
                 return {}
         return None
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
 
-from tickpath.client import ConnectError, TickpathError, UnknownModelError
+from tickpath.client import BadMessageError, ConnectError, TickpathError, UnknownModelError
 from tickpath.door import describe, grpc_body
 from tickpath.door.proto import open_inference_pb2 as messages
 from tickpath.door.services import Services
@@ -32,7 +33,6 @@ class Rpc:
         handlers = {name: self._unary(name, method) for name, method in self._methods().items()}
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             self.stream,
-            request_deserializer=messages.ModelInferRequest.FromString,
             response_serializer=messages.ModelStreamInferResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -55,18 +55,16 @@ class Rpc:
     def _unary(self, name: str, method: Callable[[Any], Awaitable[Any]]) -> Any:
         asked, answered = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
 
-        async def call(request: Any, context: Any) -> Any:
+        async def call(data: bytes, context: Any) -> Any:
             try:
-                return await method(request)
+                return await method(_read(asked, data))
             except TickpathError as error:
                 await context.abort(grpc_status(error), str(error))
             except Exception:
                 log.exception("a fault of the door")
                 await context.abort(grpc.StatusCode.INTERNAL, "a fault of the door, which its log describes")
 
-        return grpc.unary_unary_rpc_method_handler(
-            call, request_deserializer=asked.FromString, response_serializer=answered.SerializeToString
-        )
+        return grpc.unary_unary_rpc_method_handler(call, response_serializer=answered.SerializeToString)
 
     async def server_live(self, _: messages.ServerLiveRequest) -> messages.ServerLiveResponse:
         return messages.ServerLiveResponse(live=True)
@@ -104,12 +102,12 @@ class Rpc:
         answer = await self._services.inference.answer(grpc_body.read(request, model))
         return grpc_body.write(request, answer)
 
-    async def stream(
-        self, requests: AsyncIterator[messages.ModelInferRequest], _: Any
-    ) -> AsyncIterator[messages.ModelStreamInferResponse]:
+    async def stream(self, requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[messages.ModelStreamInferResponse]:
         """One answer for each request, in their order; what is refused does not end the stream."""
-        async for request in requests:
+        async for data in requests:
+            request = messages.ModelInferRequest()
             try:
+                request = _read(messages.ModelInferRequest, data)
                 answered = await self.infer(request)
             except TickpathError as error:
                 # An empty answer beside it, which carries the id that the client waits for.
@@ -123,12 +121,20 @@ class Rpc:
         return messages.RepositoryIndexResponse(models=describe.index(await self._services.upstream.listing()))
 
     async def load(self, request: messages.RepositoryModelLoadRequest) -> messages.RepositoryModelLoadResponse:
-        await self._services.repository.load(request.model_name)
+        await self._services.load(request.model_name)
         return messages.RepositoryModelLoadResponse()
 
     async def unload(self, request: messages.RepositoryModelUnloadRequest) -> messages.RepositoryModelUnloadResponse:
-        await self._services.repository.unload(request.model_name)
+        await self._services.unload(request.model_name)
         return messages.RepositoryModelUnloadResponse()
+
+
+def _read(kind: Any, data: bytes) -> Any:
+    """The message that these bytes are. (grpc would log a traceback for those that are none.)"""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise BadMessageError(f"expected a {kind.DESCRIPTOR.name}: {error}") from None
 
 
 def make_server(services: Services, message_bytes_max: int) -> grpc.aio.Server:

@@ -14,7 +14,7 @@ class Services:
 
     def __init__(self, upstream: Upstream, repository: Repository, version: str) -> None:
         self.upstream = upstream
-        self.repository = repository
+        self._repository = repository
         self._version = version
         self._tally = Tally()
         self.inference = Inference(upstream, self._tally)
@@ -27,6 +27,16 @@ class Services:
         """ModelMetadataResponse. Raises TickpathError."""
         model = await self.upstream.fresh_model(name, version)
         return describe.metadata(model, (await self.upstream.listing()).versions_of(name))
+
+    async def load(self, name: str) -> None:
+        """Have what the model's files hold now served. Raises as Repository does."""
+        await self._repository.load(name)
+        self.upstream.forget()
+
+    async def unload(self, name: str) -> None:
+        """Have the whole model answer nobody. Raises as Repository does."""
+        await self._repository.unload(name)
+        self.upstream.forget()
 
     async def statistics(self, name: str, version: str) -> list[dict[str, Any]]:
         """A ModelStatistics for each loaded version of this model; without a name, of all. Raises TickpathError."""

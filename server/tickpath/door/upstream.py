@@ -84,6 +84,10 @@ class Upstream:
             raise _unknown(listing, name, version)
         return found
 
+    def forget(self) -> None:
+        """What is served has changed: whoever asks next asks the core."""
+        self._listing = Listing()
+
     async def infer(self, model: ModelInfo, version: str, arrays: Mapping[str, Array], budget_ns: int) -> Prediction:
         """One prediction of the model, live or of this version. Raises what AsyncClient.infer does."""
         await self._connect()
@@ -91,7 +95,7 @@ class Upstream:
         try:
             return await self._client.infer(name, arrays, budget_ns=budget_ns)
         except UnknownModelError:  # never run: its handle went as another version became live
-            self._listing = Listing()
+            self.forget()
             await self.model(model.name, version)
             return await self._client.infer(name, arrays, budget_ns=budget_ns)
 

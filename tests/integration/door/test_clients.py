@@ -195,9 +195,20 @@ def test_nobody_loads_or_unloads_unless_that_is_configured(server: RunningServer
             assert str(refused.value.status()) in ("403", "StatusCode.PERMISSION_DENIED")
 
 
-@pytest.mark.parametrize("kind", ["http", "grpc"])
-def test_many_at_once_get_their_own_answers(server: RunningServer, kind: str) -> None:
-    triton = Triton(server, kind)
+def test_many_at_once_over_http_get_their_own_answers(server: RunningServer) -> None:
+    """The client's own way to have several under way: greenlets, which threads must not share."""
+    with client_of(server, "http") as client:
+        asked = {}
+        for number in range(48):
+            tensor = tritonclient.http.InferInput("x", [1, 4], "INT64")
+            tensor.set_data_from_numpy(np.full((1, 4), number, np.int64))
+            asked[number] = client.async_infer("int64", [tensor])
+        answers = {number: int(handle.get_result().as_numpy("y")[0, 0]) for number, handle in asked.items()}
+    assert answers == {number: number for number in range(48)}
+
+
+def test_many_at_once_over_grpc_get_their_own_answers(server: RunningServer) -> None:
+    triton = Triton(server, "grpc")
 
     def work(number: int) -> None:
         x = np.full((1 + number % ROWS_MAX, 4), number, np.int64)

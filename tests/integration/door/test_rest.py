@@ -157,7 +157,7 @@ def test_a_huge_body_is_refused_before_it_is_read_or_unpacked(server: RunningSer
     assert limit in refusal(server, gzip.compress(b" " * 40_000_000, 1), 413, Content_Encoding="gzip")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "nonsense"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "nonsense"])
 def test_a_body_that_is_not_packed_as_it_says(server: RunningServer, coding: str) -> None:
     refusal(server, b"\x00\x01" * 100, Content_Encoding=coding)
 
