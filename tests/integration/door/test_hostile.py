@@ -152,7 +152,7 @@ def test_who_finds_all_places_at_work_is_told_so(server: RunningServer) -> None:
 def test_answers_that_nobody_reads(server: RunningServer) -> None:
     body = json.dumps(request_of(np.full((8, WIDE), 0.5, np.float32)))
     request = post(body.encode(), path="v2/models/wide/infer")
-    with crowd(server, b"", count=8) as connections:
+    with crowd(server, b"", count=3) as connections:
         for connection in connections:
             connection.settimeout(0.5)
             with pytest.raises(TimeoutError):  # until the door takes no more from one that takes nothing
