@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CC ?= gcc
 
-.PHONY: help demo test test-compile test-gpu check bench proto clean
+.PHONY: help demo test test-compile test-door test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -31,6 +31,14 @@ $(VENV)/ready-compile: $(VENV)/ready
 
 test-compile: $(VENV)/ready-compile  ## build plans of every model; installs TensorRT-RTX and torch, needs no GPU
 	$(BIN)/pytest tests/compile
+
+build/clients/ready:
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/pip install --quiet --disable-pip-version-check kserve==0.21.0 'tritonclient[http,grpc]==2.73.0'
+	touch $@
+
+test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client and Triton's newest; installs them
+	$(BIN)/pytest tests/door
 
 test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
 	$(BIN)/pytest tests/gpu
