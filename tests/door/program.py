@@ -1,4 +1,4 @@
-"""Asks a door with somebody else's client, in an environment of theirs: `program.py kserve|triton REST-URL GRPC-ADDRESS`.
+"""`program.py kserve|triton REST-URL GRPC-ADDRESS`: asks a door with somebody else's client, in an environment of theirs.
 
 Ends with 0 if all is answered as it should be. One client only: both describe the same messages, which a process may do
 once.
@@ -32,7 +32,7 @@ async def ask_with_kserve(url: str, address: str) -> None:
         answers = await rest.infer(url, request(binary), model_name="float32"), await calls.infer(request(binary))
         for answer in answers:
             np.testing.assert_array_equal(answer.outputs[0].as_numpy(), X)
-    refusals: list[Any] = await asyncio.gather(calls.infer(request(True, "nope")), return_exceptions=True)
+    refusals = await asyncio.gather(calls.infer(request(True, "nope")), return_exceptions=True)
     assert "no model 'nope' is served" in str(refusals[0])
 
 

@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.mark.parametrize("client", ["kserve", "triton"])
 def test_they_are_answered(server: RunningServer, client: str) -> None:
-    program = [ROOT / "build/clients/bin/python", ROOT / "tests/door/program.py", client]
-    where = [str(server.ready.oip), str(server.ready.oip_grpc)]
-    done = subprocess.run([*program, *where], capture_output=True, text=True, timeout=100, check=False)
+    command = [str(ROOT / "build/clients/bin/python"), str(ROOT / "tests/door/program.py"), client]
+    command += [str(server.ready.oip), str(server.ready.oip_grpc)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
