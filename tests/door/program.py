@@ -1,4 +1,4 @@
-"""`program.py kserve|triton REST-URL GRPC-ADDRESS`: asks a door with somebody else's client, in an environment of theirs.
+"""`program.py kserve|triton REST-URL GRPC-ADDRESS`: asks a door with somebody else's client, in their environment.
 
 Ends with 0 if all is answered as it should be. One client only: both describe the same messages, which a process may do
 once.
