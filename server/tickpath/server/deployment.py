@@ -7,8 +7,8 @@ before the swap changes nothing. What nothing leads to any more is retired when 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence, Set
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import localtime
 from typing import Final
@@ -17,7 +17,7 @@ import msgspec
 
 from tickpath.engines import DeviceLostError, ModelRefusedError
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.catalogue import Canary, CatalogueError, Model, signature
+from tickpath.server.catalogue import Canary, CatalogueError, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
 from tickpath.server.content import ContentDigests
@@ -30,6 +30,7 @@ from tickpath.server.quiet import Quiet
 from tickpath.server.service import Service
 from tickpath.server.shadow import ShadowRun
 from tickpath.server.source import ModelSource
+from tickpath.server.status import ModelStatus, status_of
 from tickpath.server.verification import Tolerance, verify
 from tickpath.server.version import Version, start_version
 from tickpath.server.warmup import warm_network_path
@@ -38,18 +39,6 @@ log = logging.getLogger(__name__)
 
 # How often a retired version is looked at, whether its last request has been answered.
 RETIRE_POLL_S: Final = 0.01
-
-
-class ModelStatus(msgspec.Struct, frozen=True):
-    """One model: which of its `loaded` versions answers, answered before, answers a share, and computes beside."""
-
-    name: str
-    live: str | None
-    previous: str | None
-    loaded: tuple[str, ...]
-    canary: str | None
-    canary_share: float
-    shadow: str | None
 
 
 class DeploymentError(Exception):
@@ -132,14 +121,15 @@ class Deployment:
         """Have this version of a model ready beside the live one, until it is unloaded."""
         async with self._change():
             try:
-                loading = await self._load(await self._loader.run(lambda: self._source.read_version(name, label)))
+                config = await self._loader.run(lambda: self._source.read_version(name, label))
+                with self._gap_noted(name):
+                    loading = await self._load(config)
             except REFUSALS as error:
                 self._failed(error)
                 raise
             self._catalogue.keep(loading.version)
-            if self._catalogue.model(name).live is None:
-                self._catalogue.make_live(loading.version)
-            self._settle()
+            unused = self._catalogue.make_live(loading.version) if self._catalogue.live(name) is None else ()
+            self._settle(unused)
             return loading.told("is loaded")
 
     async def unload(self, name: str, label: str | None = None) -> str:
@@ -152,21 +142,24 @@ class Deployment:
             return f"model {name}: version {label} is unloaded"
 
     async def rollback(self, name: str) -> str:
-        """Have the version that was live before answer again, at once; also while it is quiet."""
-        async with self._changing:
-            live = self._catalogue.rollback(name)
-            self._records.add_version(live.place, VersionCell.RELOADS)
-            self._settle()
-            return f"model {name}: version {live.label} is live again"
+        """Have the version that was live before answer again, at once: while another is being loaded, and while it is
+        quiet."""
+        unused = self._catalogue.rollback(name)
+        live = self._catalogue.live(name)
+        assert live is not None
+        self._records.add_version(live.place, VersionCell.RELOADS)
+        self._settle(unused)
+        told = f"model {name}: version {live.label} is live again"
+        log.info("%s", told)
+        return told
 
     async def canary(self, name: str, label: str | None, share: float) -> str:
-        """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all."""
-        async with self._changing:
-            canary = None if label is None else Canary(self._catalogue.version(name, label), share)
-            self._settle(self._catalogue.set_canary(name, canary))
-            if label is None:
-                return f"model {name}: no canary"
-            return f"model {name}: version {label} answers {share:.4%} of the clients"
+        """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all. At once."""
+        canary = None if label is None else Canary(self._catalogue.version(name, label), share)
+        self._settle(self._catalogue.set_canary(name, canary))
+        if label is None:
+            return f"model {name}: no canary"
+        return f"model {name}: version {label} answers {share:.4%} of the clients"
 
     async def shadow(self, name: str, label: str | None) -> str:
         """Have a loaded version compute what is answered, and compare; None: none does."""
@@ -177,16 +170,22 @@ class Deployment:
             version = self._catalogue.version(name, label)
             run = await self._loader.run(lambda: ShadowRun(version, self._records, self._cpus))
             self._shadows.append(run)
+            unused: Sequence[Version] = ()
             try:
-                self._catalogue.set_shadow(name, run)
+                unused = self._catalogue.set_shadow(name, run)
             finally:
-                self._settle()
+                self._settle(unused)
             return f"model {name}: version {label} computes what is answered"
 
     @property
     def versions(self) -> tuple[Version, ...]:
         """All that are loaded."""
         return self._catalogue.versions
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether something is being loaded or unloaded."""
+        return self._changing.locked()
 
     @property
     def is_quiet(self) -> bool:
@@ -196,7 +195,7 @@ class Deployment:
 
     def status(self) -> tuple[ModelStatus, ...]:
         """What is served, model by model."""
-        return tuple(_status(self._catalogue.model(name)) for name in self._catalogue.names)
+        return tuple(status_of(self._catalogue.model(name)) for name in self._catalogue.names)
 
     async def digests(self) -> dict[str, str]:
         """What each model's files hold now: a digest, or why they can't be read."""
@@ -207,6 +206,8 @@ class Deployment:
         self._loader.close()
         for run in self._shadows:
             run.close()
+        for run in self._shadows:
+            run.join()
         versions = self._catalogue.versions
         for version in versions:
             version.executor.close()
@@ -231,14 +232,22 @@ class Deployment:
         """Load what is new of one model, and make live what is to be."""
         told = []
         for config in await self._loader.run(lambda: self._source.read(name)):
-            watch = GapWatch(self._service.loop)
-            try:
+            with self._gap_noted(name):
                 loading = await self._load(config)
                 told.append(self._made_live(loading) if config.live else self._kept(loading))
-            finally:
-                gap_ns = watch.stop()
-            self._records.set_version(loading.version.place, VersionCell.RELOAD_GAP_NS, gap_ns)
         return told
+
+    @contextmanager
+    def _gap_noted(self, name: str) -> Iterator[None]:
+        """Note the longest time that the loop was away during a load, whatever came of it, with the version that is
+        live after it."""
+        watch = GapWatch(self._service.loop)
+        try:
+            yield
+        finally:
+            gap_ns = watch.stop()
+            if (live := self._catalogue.live(name)) is not None:
+                self._records.set_version(live.place, VersionCell.RELOAD_GAP_NS, gap_ns)
 
     async def _load(self, config: ModelConfig) -> Loading:
         """The version of this configuration: as it is, where it is loaded already with the same content."""
@@ -252,22 +261,35 @@ class Deployment:
             self._device_lost(error)
             raise DeploymentError(f"the device is lost, so the server ends: {error}") from None
         try:
+            await self._check_unchanged(config, place)
             change = await self._compare(loaded.prepared)
-        except DeploymentError:
+        except (DeploymentError, OSError):
             await self._loader.discard(loaded.prepared)
             raise
         version = self._started(loaded.prepared, place)
-        await warm_network_path(self._service, [version])
+        try:
+            await warm_network_path(self._service, [version])
+        except OSError:  # no descriptor is left, say
+            await self._loader.retire(version)
+            raise
         self._add(version, place)
         news = f"verified by {loaded.proven.verified.describe()}"
         return Loading(version, f"{news}; {change.describe()}" if change else news)
+
+    async def _check_unchanged(self, config: ModelConfig, place: Place) -> None:
+        """What was loaded is what the place is for. Raises DeploymentError, OSError."""
+        if await self._loader.run(lambda: self._digests.of(config)) != place.digest:
+            raise DeploymentError(
+                f"{config.path}: its folder changed while it was loaded: reload once it is whole, or add versions by "
+                "renaming"
+            )
 
     async def _compare(self, prepared: PreparedModel) -> Change | None:
         """The new version's answers to what the live one answered lately. None: they can't be compared. Raises
         DeploymentError where they differ by more than the model allows."""
         config = prepared.config
         name, max_change = config.served_name, config.max_change if config.live else None
-        live = self._catalogue.model(name).live if name in self._catalogue.names else None
+        live = self._catalogue.live(name)
         if live is None:
             return None
         if signature(live) != (prepared.inputs, prepared.outputs):
@@ -304,7 +326,7 @@ class Deployment:
 
     def _made_live(self, loading: Loading) -> str:
         """The swap."""
-        version, old = loading.version, self._catalogue.model(loading.version.name).live
+        version, old = loading.version, self._catalogue.live(loading.version.name)
         if old is version:
             return f"model {version.name}: version {version.label} is live, nothing has changed"
         unused = self._catalogue.make_live(version)
@@ -321,13 +343,18 @@ class Deployment:
         for run in [run for run in self._shadows if run not in wanted]:
             self._shadows.remove(run)
             run.close()
+            # On the loader's one thread this comes before its version is freed.
+            self._begin(self._loader.run(run.join))
         for version in unused:
-            task = self._service.loop.create_task(self._retire(version))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._begin(self._retire(version))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._service.loop.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     async def _retire(self, version: Version) -> None:
-        while self._records.of_version(version.place, VersionCell.IN_FLIGHT):
+        while not version.executor.idle():
             await asyncio.sleep(RETIRE_POLL_S)
         await self._loader.retire(version)
         self._digests.forget(version.config)
@@ -350,15 +377,3 @@ class Deployment:
     def _failed(self, error: Exception) -> None:
         self._records.add(GlobalCell.LOADS_FAILED)
         log.warning("%s", error)
-
-
-def _status(model: Model) -> ModelStatus:
-    return ModelStatus(
-        model.name,
-        model.live.label if model.live else None,
-        model.previous.label if model.previous else None,
-        tuple(model.loaded),
-        model.canary.version.label if model.canary else None,
-        model.canary.share if model.canary else 0.0,
-        model.shadow.version.label if model.shadow else None,
-    )

@@ -115,9 +115,10 @@ class Prover:
     def close(self) -> None:
         """End it, and a proof that another thread waits for. Nothing is proven any more."""
         self._closed = True
-        if self._process is not None:
-            self._process.kill()
-            _let_go(self._process)
+        process = self._process  # which a thread that waits for an answer lets go of meanwhile
+        if process is not None:
+            process.kill()
+            _let_go(process)
 
     def _ask(self, line: bytes) -> bytes:
         """One line of answer; empty, and the process is gone, where there is none."""
