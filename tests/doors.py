@@ -102,12 +102,13 @@ def oip(server: RunningServer) -> str:
     return server.ready.oip.removeprefix("http://")
 
 
-def ask(server: RunningServer, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+def ask(where: RunningServer | str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     """A bare request, POST where there is a body (bytes as they are, else as JSON): its status, and the JSON of its
     answer."""
+    url = where if isinstance(where, str) else where.ready.oip
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(f"{server.ready.oip}/{path}", data, names)
+    request = urllib.request.Request(f"{url}/{path}", data, names)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
