@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 CC ?= gcc
 CXX ?= g++
 
-.PHONY: help demo test test-compile test-gpu check bench clean
+.PHONY: help demo test test-compile test-door test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,replay,report,loadgen,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c
@@ -37,6 +37,14 @@ $(VENV)/ready-compile: $(VENV)/ready
 test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
 	$(BIN)/pytest -n auto tests/compile
 
+build/clients/ready:
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/pip install --quiet --disable-pip-version-check kserve==0.21.0 'tritonclient[http,grpc]==2.73.0'
+	touch $@
+
+test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client and Triton's newest; installs them
+	$(BIN)/pytest tests/door
+
 test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
 	$(BIN)/pytest tests/gpu
 	$(BIN)/python -m bench.gpu
@@ -49,6 +57,13 @@ check: $(VENV)/ready  ## format, lint, types, import directions
 
 bench: $(VENV)/ready build/floor build/latency  ## measure against the C floor, in one run
 	$(BIN)/python -m bench
+
+# Generated code runs with its own release of protobuf and the next major one: an older generator takes in more of them.
+PROTO := server/tickpath/door/proto/open_inference
+proto:
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.81.1
+	cd server && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO:server/%=%).proto
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,7 +25,9 @@ PURE: Final = ("tickpath.wire", "tickpath.server.admission", "tickpath.graphs.bu
 IMPURE: Final = {"asyncio", "socket", "time", "threading", "select", "selectors", "datetime", "uvloop"}
 # Who alone may import a runtime: a folder of ours for each package.
 HOMES: Final = {
+    "aiohttp": "server/tickpath/door",
     "cuda": "graphs/tickpath/graphs/cuda",
+    "grpc": "server/tickpath/door",
     "onnxruntime": "engines",
     "onnx": "engines",
     "uvloop": "server",

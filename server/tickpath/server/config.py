@@ -152,6 +152,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uds: Place | None = None
     observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
+    # The Open Inference Protocol's door (tickpath.door), a process beside the core: REST, gRPC, or neither.
+    oip_host: Place = "127.0.0.1"
+    oip_port: Port | None = None
+    oip_grpc_port: Port | None = None
+    # Whether who comes by the door may load and unload, as who may open `admin` can. HTTP asks nobody who he is.
+    oip_admin: bool = False
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
     # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
@@ -196,6 +202,8 @@ def check(config: ServerConfig) -> ServerConfig:
         check_model(model)
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
+    if config.oip_admin and config.admin is None:
+        raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
     return config
 
 
@@ -294,7 +302,7 @@ def read_config(path: Path) -> dict[str, object]:
     """The plain values of a TOML file, for `make_config`; a relative path of a model or a repository counts from the
     file's folder, `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
     values = read_toml(path)
-    for port in ("port", "observer_port"):  # TOML has no None
+    for port in ("port", "observer_port", "oip_port", "oip_grpc_port"):  # TOML has no None
         if values.get(port) is False:
             values[port] = None
     if isinstance(repository := values.get("repository"), str):

@@ -95,11 +95,11 @@ class AsyncClient:
         """As Client.server."""
         return self._last_connection.conversation.welcome.server
 
-    async def models(self, *, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
+    async def models(self, *, versions: bool = False, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
         """As Client.models."""
         deadline = self._deadline(timeout_s)
         connection = self._usable_connection() or await self._open_again(deadline)
-        return await connection.answer(connection.conversation.models(), deadline)
+        return await connection.answer(connection.conversation.models(versions), deadline)
 
     async def model(self, name: str, *, timeout_s: float | None = None) -> ModelInfo:
         """As Client.model."""

@@ -102,12 +102,12 @@ class Client:
         """What the server calls itself. Raises ConnectError before the first connection."""
         return self._last_connection.conversation.welcome.server
 
-    def models(self, *, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
-        """What the server serves now."""
+    def models(self, *, versions: bool = False, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
+        """What the server serves now; with `versions`, every version that is loaded."""
         with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
-            return connection.answer(connection.conversation.models(), deadline)
+            return connection.answer(connection.conversation.models(versions), deadline)
 
     def model(self, name: str, *, timeout_s: float | None = None) -> ModelInfo:
         """One model. Raises UnknownModelError, naming those that are served."""

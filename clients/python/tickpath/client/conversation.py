@@ -13,6 +13,8 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.errors import (
     BadShapeError,
@@ -160,15 +162,14 @@ class Conversation:
         """The first thing to ask."""
         return self._request(0, Hello(PROTOCOL_VERSION, self._client_name, self._token), Welcome, self._welcomed)
 
-    def models(self) -> Request[tuple[ModelInfo, ...]]:
-        """Asks what is served now. Once answered, `codec` knows it."""
-        return self._request(self._next_id(), Models(self._last_id), ModelList, self._listed)
+    def models(self, versions: bool = False) -> Request[tuple[ModelInfo, ...]]:
+        """Asks what is served now, or for every version that is loaded. Once answered, `codec` knows it."""
+        read = self._listed_versions if versions else self._listed
+        return self._request(self._next_id(), Models(self._last_id, versions), ModelList, read)
 
     def look_up(self, name: str) -> Request[tuple[ModelInfo, ...]]:
         """Asks for what `codec` did not know: every version, where one is named, else what is served now."""
-        if VERSION_MARK not in name:
-            return self.models()
-        return self._request(self._next_id(), Models(self._last_id, True), ModelList, self._listed_versions)
+        return self.models(VERSION_MARK in name)
 
     def ping(self) -> Request[int]:
         """Asks for the server's clock, in nanoseconds."""
@@ -281,6 +282,7 @@ class Conversation:
         self._codecs = {}
         if listed.limits is not None:
             self._frame_bytes_max = listed.limits.frame_bytes_max
+            self._welcome = msgspec.structs.replace(self.welcome, limits=listed.limits)
         return listed.models
 
     def _too_many(self) -> str:
