@@ -28,7 +28,7 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 test: $(VENV)/ready build/floor  ## run every test
 	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
 	$(BIN)/pytest -n auto --dist loadfile tests/integration --ignore tests/integration/loadtest
-	$(BIN)/pytest tests/integration/loadtest
+	$(BIN)/pytest tests/cpp tests/integration/loadtest
 
 $(VENV)/ready-compile: $(VENV)/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx,openvino]'
