@@ -16,6 +16,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
+from tickpath.server.config import ModelConfig
 from tickpath.server.executor import (
     INLINE_COMPUTE_NS_MAX,
     Executor,
@@ -47,7 +48,7 @@ class Waiter:
 
 
 def lane_of(compute: Callable[[Sequence[Array], Sequence[Array]], None] = copy_through) -> Lane:
-    return Lane(NumpyEngine(SPECS, SPECS, compute), "1", (1,), refuse_bad_values=True)
+    return Lane(NumpyEngine(SPECS, SPECS, compute), ModelConfig("m.onnx"), (1,))
 
 
 def submit(executor: Executor, waiter: Waiter, request_id: int, value: float = 0.0) -> bytearray:
@@ -153,8 +154,10 @@ def test_the_queue_is_bounded_by_what_waits_not_by_what_runs() -> None:
     async def main() -> None:
         gate, waiter = Gate(), Waiter()
         async with threaded(lane_of(gate.compute), queue_max=3) as executor:
+            assert executor.idle()
             submit(executor, waiter, 1)
             await asyncio.to_thread(gate.entered.acquire)
+            assert (executor.waiting_count(), executor.idle()) == (0, False)
             for request_id in (2, 3, 4):
                 assert executor.has_room()
                 submit(executor, waiter, request_id)
@@ -164,6 +167,7 @@ def test_the_queue_is_bounded_by_what_waits_not_by_what_runs() -> None:
             await until(lambda: len(waiter.outcomes) == 4)
             assert executor.has_room()
             assert executor.waiting_count() == 0
+            await until(executor.idle)
 
     uvloop.run(main())
 
@@ -230,6 +234,7 @@ def test_taken_back_or_finished_and_never_both(seed: int) -> None:
                 if chance.random() < 0.1:
                     await asyncio.sleep(0)
             await until(lambda: len(waiter.outcomes) + len(taken) >= 100)
+            await until(executor.idle)
         await asyncio.sleep(0)  # whatever the thread has handed back besides
         assert sorted([*waiter.ids, *taken]) == list(range(1, 101)), f"seed {seed}"
         assert waiter.ids == sorted(waiter.ids), f"seed {seed}"

@@ -1,6 +1,7 @@
 """What a model takes and gives, in the terms that every engine and the server share."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -50,6 +51,15 @@ class TensorSpec:
             per_row = self.shape[self.batch_axis]
             sizes[self.batch_axis] = "N" if per_row == 1 else f"{per_row}N"
         return f"{self.dtype.name}[{','.join(sizes)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What another process found of a file's very content. `unpacked`: that content taken apart, where it was (see
+    onnx_unpack.py)."""
+
+    spec: "EngineSpec"
+    unpacked: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_b
 from tickpath.graphs.device import DeviceOptions, on_device
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.slot import Slot
+from tickpath.graphs.values import Bounds, OutputRules
 
 __all__ = [
     "DEFAULT_BUCKETS",
+    "Bounds",
     "BucketError",
     "DeviceOptions",
+    "OutputRules",
     "PinnedArena",
     "Slot",
     "bucket_index_by_rows",

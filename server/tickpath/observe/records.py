@@ -23,13 +23,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from tickpath.wire import Code
+from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 3
+LAYOUT_VERSION: Final = 4
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
-# of a trading day. 304 bytes each.
+# of a trading day. 344 bytes each.
 VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
@@ -41,6 +41,7 @@ DESCRIPTION_BYTES_MAX: Final = 512 * 1024
 OK: Final = 0
 """The code under which an answered request is counted; the others are those of `tickpath.wire.Code`."""
 CODE_COUNT: Final = 1 + max(Code)
+FLAG_COUNT: Final = len(Flag)
 
 
 class State(enum.IntEnum):
@@ -80,8 +81,9 @@ class VersionCell(enum.IntEnum):
     SHADOW_COMPARED = 6  # the cells of a shadow are written by its own thread
     SHADOW_DIFFERED = 7
     SHADOW_DROPPED = 8
-    CODES = 9  # CODE_COUNT cells: requests by how they ended
-    REPLAYS = 9 + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+    FLAGS = 9  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
+    CODES = 9 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
+    REPLAYS = 9 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
 
 
 GLOBAL_CELLS: Final = GlobalCell.CODES + CODE_COUNT
@@ -180,9 +182,6 @@ class RecordWriter:
     def add(self, cell: GlobalCell, amount: int = 1) -> None:
         self._totals[cell] += amount
 
-    def of_version(self, place: int, cell: VersionCell) -> int:
-        return self._totals[version_base(place) + cell]
-
     def set_version(self, place: int, cell: VersionCell, value: int) -> None:
         self._totals[version_base(place) + cell] = value
 
@@ -193,6 +192,13 @@ class RecordWriter:
         """Count a request that has no answer."""
         base = GlobalCell.CODES if place is None else version_base(place) + VersionCell.CODES
         self._totals[base + code] += 1
+
+    def flagged(self, place: int, flags: int) -> None:
+        """Count what was seen of a request, bits of `Flag`."""
+        base = version_base(place) + VersionCell.FLAGS
+        for bit in range(FLAG_COUNT):
+            if flags >> bit & 1:
+                self._totals[base + bit] += 1
 
     def answered(
         self,

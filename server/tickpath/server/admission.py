@@ -12,10 +12,12 @@ OUR_FAULT: Final = "a fault of the server, which its log describes: please repor
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a request does not run: the code, and a text that says what was expected, what came and what to do."""
+    """Why a request is not answered: the code, and a text that says what was expected, what came and what to do.
+    `flags`: what the model's numeric policy saw of it, bits of `Flag`."""
 
     code: Code
     message: str
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)

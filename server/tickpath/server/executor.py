@@ -58,6 +58,10 @@ class Executor(Protocol):
 
     def waiting_count(self) -> int: ...
 
+    def idle(self) -> bool:
+        """Whether nothing waits or runs. On the loop's thread."""
+        ...
+
     def close(self) -> None:
         """Refuse what waits; what runs still finishes. On the loop's thread; nothing may be submitted any more."""
         ...
@@ -86,6 +90,9 @@ class InlineExecutor:
 
     def waiting_count(self) -> int:
         return 0
+
+    def idle(self) -> bool:
+        return True
 
     def close(self) -> None:
         pass
@@ -119,6 +126,8 @@ class ThreadExecutor:
         self._queue_max = queue_max
         self._cpus = cpus
         self._waiting: deque[_Waiting] = deque()
+        self._taken = 0  # by the loop: requests that the thread has run or is to run
+        self._done = 0  # by the thread
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
         self._thread.start()
@@ -127,6 +136,7 @@ class ThreadExecutor:
         return len(self._waiting) < self._queue_max
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
+        self._taken += 1
         self._waiting.append(_Waiting(requester, infer, first_byte_ns, received_ns))
         self._wake.put(True)
 
@@ -137,16 +147,21 @@ class ThreadExecutor:
                     self._waiting.remove(request)
                 except ValueError:  # the thread was quicker
                     return False
+                self._taken -= 1
                 return True
         return False
 
     def waiting_count(self) -> int:
         return len(self._waiting)
 
+    def idle(self) -> bool:
+        return self._done == self._taken
+
     def close(self) -> None:
         with suppress(IndexError):
             while True:
                 request = self._waiting.popleft()
+                self._taken -= 1
                 request.requester.finish(request.infer, _STOPPED)
         self._wake.put(False)
 
@@ -163,6 +178,7 @@ class ThreadExecutor:
                 continue
             outcome = self._run(request.infer, request.first_byte_ns, request.received_ns)
             self._hand_back(request.requester.finish, request.infer, outcome)
+            self._done += 1
 
 
 def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: int) -> Literal["inline", "thread"]:

@@ -21,7 +21,8 @@ from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_ha
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
-from tickpath.server.lane import Answer
+from tickpath.server.fallback import LastAnswers
+from tickpath.server.lane import Answer, Failed
 from tickpath.server.service import Service
 from tickpath.server.version import Version
 from tickpath.wire import (
@@ -30,6 +31,7 @@ from tickpath.wire import (
     ClientMessage,
     Code,
     Failure,
+    Flag,
     FrameDecoder,
     Goodbye,
     Hello,
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
 SERVER_NAME: Final = f"tickpath {version_of('tickpath')}"
 # One session's turn: as long as the longest model that runs inline.
 TURN_NS: Final = INLINE_COMPUTE_NS_MAX
+_LAST_ANSWER: Final = int(Flag.LAST_ANSWER)
 
 
 class Session(Connection):
@@ -62,6 +65,7 @@ class Session(Connection):
         self._turn_over = False  # frames wait in the buffer for the session's next turn
         self._key = 0  # of the client, once it has said its name
         self._in_flight: dict[int, Version] = {}
+        self._last = LastAnswers()
 
     # -- the transport's side --
 
@@ -206,8 +210,10 @@ class Session(Connection):
     def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route) -> None:
         """Send the answer of a request that has run, and record its way."""
         if type(outcome) is not Answer:
-            self._refuse(infer.id, version, cast(Refusal, outcome))
-            return
+            outcome = self._stand_in(infer, version, cast(Refusal, outcome))
+            if type(outcome) is not Answer:
+                self._refuse(infer.id, version, cast(Refusal, outcome))
+                return
         self._send(outcome.frame)
         sent_ns = monotonic_ns()
         self._records.answered(
@@ -222,8 +228,23 @@ class Session(Connection):
         )
         if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
             self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
-        if route.shadow is not None:
+        if version.is_watched:
+            self._note(infer, version, outcome)
+        if route.shadow is not None and not outcome.flags & _LAST_ANSWER:
             route.shadow.offer(infer, outcome.frame)
+
+    def _stand_in(self, infer: Infer, version: Version, refusal: Refusal) -> Outcome:
+        """This session's last answer for one that the model could not give, where it may stand in for it."""
+        if type(refusal) is Failed and version.config.fallback == "last":
+            return self._last.stand_in(infer, refusal, version.config, monotonic_ns())
+        return refusal
+
+    def _note(self, infer: Infer, version: Version, answer: Answer) -> None:
+        """Count what was seen of an answer; keep a good one, where it may have to stand in for another."""
+        if answer.flags:
+            self._records.flagged(version.place, answer.flags)
+        elif version.config.fallback == "last":
+            self._last.keep(infer, answer)
 
     # -- everything but Infer --
 
@@ -280,8 +301,12 @@ class Session(Connection):
     def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
         self._write(Failure(request_id, refusal.code, refusal.message))
         self._records.refused(None if version is None else version.place, refusal.code)
-        if version is not None and refusal.code is Code.DEADLINE:
+        if version is None:
+            return
+        if refusal.code is Code.DEADLINE:
             self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+        if refusal.flags:
+            self._records.flagged(version.place, refusal.flags)
 
     def _refuse_session(self, code: Code, message: str) -> None:
         """The client broke the protocol."""

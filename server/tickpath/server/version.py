@@ -27,6 +27,8 @@ class Version:
     description: VersionDescription
     engine: Engine
     lane: Lane
+    # Whether its answers may carry flags, or are kept to stand in for others: then a session looks at each.
+    is_watched: bool = False
 
     @property
     def name(self) -> str:
@@ -55,6 +57,7 @@ class Version:
             f"buckets {','.join(map(str, self.info.buckets))}; "
             f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs "
             f"{'inline on the loop' if self.executor.kind == 'inline' else 'on its own thread'}"
+            f"{'' if self.config.fallback == 'none' else f'; fallback: {self.config.fallback}'}"
             f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
             f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"
         )
@@ -71,7 +74,8 @@ def start_version(
     config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
     lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
-    kind = pick_kind(config.executor, lane.compute_ns[-1])
+    # The standby runs where the model does.
+    kind = pick_kind(config.executor, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
     executor: Executor = (
         InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
     )
@@ -84,4 +88,5 @@ def start_version(
         description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=prepared.engine,
         lane=lane,
+        is_watched=config.numeric.flags or config.fallback != "none",
     )

@@ -38,6 +38,7 @@ from tickpath.client.errors import (
 )
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import Reconnect
+from tickpath.wire import Flag
 
 if TYPE_CHECKING:
     from tickpath.client.aio import AsyncClient
@@ -69,6 +70,7 @@ __all__ = [
     "DeadlineError",
     "EngineFailedError",
     "FeedGapError",
+    "Flag",
     "ForbiddenError",
     "InternalError",
     "NotReadyError",

@@ -147,12 +147,15 @@ class Infer(Message, frozen=True, tag=5):
 
 class Result(Message, frozen=True, tag=6):
     """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic
-    clock."""
+    clock. `flags` are bits of `Flag`; `age_ns` is how old an answer is that stands in for one (`Flag.LAST_ANSWER`), 0
+    for any other."""
 
     id: Id
     version: str
     outputs: Annotated[list[memoryview], msgspec.Meta(max_length=TENSORS_MAX)]
     stamps: Stamps
+    flags: Natural = 0
+    age_ns: Natural = 0
 
 
 class Failure(Message, frozen=True, tag=7):
