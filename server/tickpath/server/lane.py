@@ -12,7 +12,9 @@ import msgspec
 from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
+from tickpath.server.compute_time import ComputeTime
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Turn
 from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs
 from tickpath.server.recent import RecentAnswers
 from tickpath.wire import Code, Flag, Infer, Result, encode_frame
@@ -77,6 +79,7 @@ class Lane:
         self.standby = standby
         self._config = config
         self._version = config.version
+        self.optional_inputs = tuple(index for index, tensor in enumerate(spec.inputs) if tensor.optional)
         self._bucket_index = bucket_index_by_rows(buckets)
         self._policy = policy
         self._looks_at_inputs = policy.inputs != "pass"
@@ -87,11 +90,18 @@ class Lane:
         self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
+        self.times = [ComputeTime(0) for _ in buckets]
+        """What a request of each bucket takes now. Written by the loop's thread, which knows when answers have left."""
+
+    def time_of(self, rows: int) -> ComputeTime:
+        """What a request of so many rows takes."""
+        return self.times[self._bucket_index[rows]]
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """Replay every bucket until it costs what it will cost, on inputs of its own (`samples`, by bucket).
         Raises EngineFailedError, DeviceLostError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
+        self.times = [ComputeTime(compute_ns) for compute_ns in self.compute_ns]
 
     def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
         """Schedule, copy in, replay, copy out: the way of every request. Never raises, since a lane must go on: a
@@ -99,8 +109,8 @@ class Lane:
         started_ns = monotonic_ns()
         try:
             bucket_index = self._bucket_index[infer.rows]
-            if infer.budget_ns and started_ns + self.compute_ns[bucket_index] > received_ns + infer.budget_ns:
-                return _too_late(infer.budget_ns, started_ns - received_ns, self.compute_ns[bucket_index])
+            if infer.budget_ns and started_ns + self.times[bucket_index].high_ns > received_ns + infer.budget_ns:
+                return _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index].high_ns)
             slot = self.slots[bucket_index]
             slot.fill(infer.rows, infer.inputs)
             flags = self._mark
@@ -134,6 +144,10 @@ class Lane:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps, flags)
+
+    def run_turn(self, turn: Turn) -> list[Answer | Refusal]:
+        """Run requests that share a run, or one alone."""
+        return [self.run(request.infer, request.first_byte_ns, request.received_ns) for request in turn]
 
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, KnownModel, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, EngineSpec, KnownModel, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
@@ -44,9 +44,7 @@ def prepare_model(
     return prepared
 
 
-def _prepare(
-    config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, frame_bytes_max: int
-) -> PreparedModel:
+def _prepare(config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, frame_bytes_max: int) -> PreparedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
     if (why := misplaced_limits(config.numeric, spec.outputs)) is not None:

@@ -42,10 +42,16 @@ OF_MODEL = [
     "tickpath_queue_depth",
     "tickpath_padded_rows_total",
     "tickpath_deadline_misses_total",
+    "tickpath_superseded_total",
     "tickpath_request_latency_samples",
     "tickpath_reloads_total",
     "tickpath_reload_gap_seconds",
 ]
+LATE = {
+    "admission": VersionCell.LATE_AT_ADMISSION,
+    "queue": VersionCell.LATE_IN_QUEUE,
+    "answer": VersionCell.LATE_ANSWERS,
+}
 OF_SHADOW = {
     "tickpath_shadow_compared_total": VersionCell.SHADOW_COMPARED,
     "tickpath_shadow_differed_total": VersionCell.SHADOW_DIFFERED,
@@ -114,7 +120,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
             VersionCell.IN_FLIGHT,
             VersionCell.QUEUE_DEPTH,
             VersionCell.PADDED_ROWS,
-            VersionCell.DEADLINE_MISSES,
+            *LATE.values(),
             VersionCell.RELOADS,
             VersionCell.RELOAD_GAP_NS,
             *OF_SHADOW.values(),
@@ -138,7 +144,8 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     for base, name in ((100, "fast"), (200, "slow")):
         assert scrape.value("tickpath_in_flight", model=name) == base + VersionCell.IN_FLIGHT
         assert scrape.value("tickpath_queue_depth", model=name) == base + VersionCell.QUEUE_DEPTH
-        assert scrape.value("tickpath_deadline_misses_total", model=name) == base + VersionCell.DEADLINE_MISSES
+        for stage, late in LATE.items():
+            assert scrape.value("tickpath_deadline_misses_total", model=name, stage=stage) == base + late
         assert scrape.value("tickpath_reloads_total", model=name) == base + VersionCell.RELOADS
         assert scrape.value("tickpath_reload_gap_seconds", model=name) == (base + VersionCell.RELOAD_GAP_NS) / 1e9
         for counter, of_shadow in OF_SHADOW.items():
@@ -148,6 +155,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     for code in Code:
         assert scrape.value("tickpath_requests_total", model=NO_MODEL, code=code.name) == code
         assert scrape.value("tickpath_requests_total", model="slow", version="2", code=code.name) == code
+    assert scrape.value("tickpath_superseded_total", model="slow") == Code.SUPERSEDED
     assert scrape.value("tickpath_requests_total", model="fast", version="1", code="OK") == 1
     assert scrape.value("tickpath_graph_replays_total", model="fast", bucket="4") == 1
     for kind in ("voluntary", "nonvoluntary"):
