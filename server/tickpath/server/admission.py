@@ -62,7 +62,7 @@ def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusa
 
 
 def refuse_load(request_id: int, in_flight: Mapping[int, object], limits: Limits) -> Refusal | None:
-    """The refusal of a request for which its session has no room, or None. `in_flight`: what this session waits for, by id."""
+    """The refusal of a request for which its session has no room, or None. `in_flight`: what it waits for, by id."""
     if request_id in in_flight:
         return Refusal(
             Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"

@@ -62,12 +62,12 @@ class Queued:
         return (self.requester, infer.handle, infer.key) if infer.key else None
 
     def runs_before(self, other: "Queued") -> bool:
-        """Whether it would have been taken first, had it come in time."""
+        """Whether it would have been taken before one that came earlier, had that waited."""
         if self.infer.priority != other.infer.priority:
             return self.infer.priority < other.infer.priority
         if self.requester is not other.requester:
             return False
-        return self.place < other.place or (self.infer.key != 0 and self.key == other.key)
+        return self.place[0] < other.place[0] or (self.infer.key != 0 and self.key == other.key)
 
 
 _place: Final = attrgetter("place")

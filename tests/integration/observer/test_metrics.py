@@ -41,7 +41,6 @@ OF_MODEL = [
     "tickpath_in_flight",
     "tickpath_queue_depth",
     "tickpath_padded_rows_total",
-    "tickpath_deadline_misses_total",
     "tickpath_superseded_total",
     "tickpath_request_latency_samples",
     "tickpath_reloads_total",
@@ -91,6 +90,8 @@ def test_before_any_request_everything_is_there_and_0(observer: Observing) -> No
     for model in MODELS.versions:
         for name in OF_MODEL:
             assert scrape.value(name, model=model.name) == 0
+        for late in LATE:
+            assert scrape.value("tickpath_deadline_misses_total", model=model.name, stage=late) == 0
         for name in OF_SHADOW:
             assert scrape.value(name, model=model.name, version=model.version) == 0
         for quantile in ("0.5", "0.99", "0.999"):
