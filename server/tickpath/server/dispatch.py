@@ -75,8 +75,7 @@ class Dispatcher:
     def submit(self, request: Queued, now_ns: int) -> Refusal | None:
         """Take a request, or say why not. One whose place it takes is finished."""
         self.expire(now_ns)
-        if self._handed and self._changes(self._handed[-1], request):
-            self._recall(self._handed[-1])
+        self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
         self._fill(now_ns)
         if isinstance(came, Refusal):
@@ -94,9 +93,7 @@ class Dispatcher:
 
     def expire(self, now_ns: int) -> None:
         """Finish those that can't be answered in time any more, and hand over what runs instead."""
-        for turn in reversed(self._handed):
-            if any(request.start_by_ns < now_ns for request in turn):
-                self._recall(turn)
+        self._recall_from(lambda turn: any(request.start_by_ns < now_ns for request in turn))
         gone = self._queue.expired(now_ns)
         self._fill(now_ns)
         for request in gone:
@@ -119,8 +116,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Finish all that has not begun as refused. What runs is still to be `done`."""
-        for turn in reversed(self._handed):
-            self._recall(turn)
+        self._recall_from(lambda _: True)
         while (request := self._queue.take()) is not None:
             request.requester.finish(request.infer, STOPPED)
 
@@ -151,22 +147,23 @@ class Dispatcher:
 
     def _changes(self, turn: Turn, request: Queued) -> bool:
         """Whether a turn that lies ready would be another one, had this request come before it was formed."""
-        if any(request.runs_before(each) for each in turn):
+        if any(request.displaces(each) for each in turn):
             return True
         rows = request.infer.rows + sum(each.infer.rows for each in turn)
         can_share = self._queue.can_share
         return rows <= self._batching.rows_max and can_share(request.infer) and can_share(turn[0].infer)
 
-    def _recall(self, turn: Turn) -> bool:
-        """Take back a turn that has not begun. False: the thread was quicker."""
-        try:
-            self._deck.remove(turn)
-        except ValueError:
-            return False
-        self._handed.remove(turn)
-        for request in reversed(turn):
-            self._queue.put_back(request)
-        return True
+    def _recall_from(self, is_it: Callable[[Turn], bool]) -> None:
+        """Take back the first such turn and what was handed over after it, in reverse, as far as it has not begun."""
+        index = next((index for index, turn in enumerate(self._handed) if is_it(turn)), len(self._handed))
+        for turn in reversed(self._handed[index:]):
+            try:
+                self._deck.remove(turn)
+            except ValueError:  # the thread was quicker
+                return
+            self._handed.remove(turn)
+            for request in reversed(turn):
+                self._queue.put_back(request)
 
     def _withdraw(
         self, withdraw: Callable[[RequestQueue], Queued | None], is_it: Callable[[Queued], bool], now_ns: int
@@ -174,10 +171,9 @@ class Dispatcher:
         """What leaves the queue, where it waits or lies ready. None: it has begun, or never was."""
         request = withdraw(self._queue)
         if request is None:
-            turn = next((turn for turn in self._handed if any(map(is_it, turn))), None)
-            if turn is not None and self._recall(turn):
-                request = withdraw(self._queue)
-                self.expire(now_ns)
+            self._recall_from(lambda turn: any(map(is_it, turn)))
+            request = withdraw(self._queue)
+            self.expire(now_ns)
         return request
 
     def _ahead_ns(self, now_ns: int) -> int:

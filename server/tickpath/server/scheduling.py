@@ -40,9 +40,10 @@ Key = tuple["Requester", int, int]
 
 class Queued:
     """A request that waits. `cost_ns`: what it will hold the model up for; `start_by_ns`: when it must begin, or is too
-    late; `place`: where it stands among its session's."""
+    late; `place`: where it stands among its session's; `credit_ns`: what was left of the session's turn as it was taken.
+    """
 
-    __slots__ = ("cost_ns", "first_byte_ns", "infer", "place", "received_ns", "requester", "start_by_ns")
+    __slots__ = ("cost_ns", "credit_ns", "first_byte_ns", "infer", "place", "received_ns", "requester", "start_by_ns")
 
     def __init__(
         self, requester: "Requester", infer: Infer, first_byte_ns: int, received_ns: int, time: ComputeTime
@@ -52,6 +53,7 @@ class Queued:
         self.first_byte_ns = first_byte_ns
         self.received_ns = received_ns
         self.cost_ns = time.mean_ns
+        self.credit_ns = 0
         self.start_by_ns = received_ns + infer.budget_ns - time.high_ns if infer.budget_ns else NEVER_NS
         self.place = (received_ns + (infer.budget_ns or PATIENCE_NS), 0)
 
@@ -61,13 +63,13 @@ class Queued:
         infer = self.infer
         return (self.requester, infer.handle, infer.key) if infer.key else None
 
-    def runs_before(self, other: "Queued") -> bool:
-        """Whether it would have been taken before one that came earlier, had that waited."""
-        if self.infer.priority != other.infer.priority:
-            return self.infer.priority < other.infer.priority
+    def displaces(self, other: "Queued") -> bool:
+        """Whether one that came earlier would not run next any more, had it waited."""
         if self.requester is not other.requester:
-            return False
-        return self.place[0] < other.place[0] or (self.infer.key != 0 and self.key == other.key)
+            return self.infer.priority < other.infer.priority
+        if self.infer.key and self.key == other.key:
+            return True
+        return (self.infer.priority, self.place[0]) < (other.infer.priority, other.place[0])
 
 
 _place: Final = attrgetter("place")
@@ -120,7 +122,7 @@ class _Level:
         """As if it had never been taken."""
         self.add(request, 0)
         line = self.lines[request.requester]
-        line.credit_ns += request.cost_ns
+        line.credit_ns = request.credit_ns
         self.turns.remove(line)
         self.turns.appendleft(line)
 
@@ -205,7 +207,7 @@ class RequestQueue:
         return older
 
     def put_back(self, request: Queued) -> None:
-        """What `take` gave has not begun, and others may run before it."""
+        """What `take` gave has not begun, and others may run before it. The last taken comes back first."""
         self._levels[request.infer.priority].put_back(request)
         self._note(request)
 
@@ -214,7 +216,9 @@ class RequestQueue:
         for level in self._levels:
             if level.lines:
                 request = level.next(self._largest.mean_ns)
-                level.lines[request.requester].credit_ns -= request.cost_ns
+                line = level.lines[request.requester]
+                request.credit_ns = line.credit_ns
+                line.credit_ns -= request.cost_ns
                 self._leave(request)
                 return request
         return None
