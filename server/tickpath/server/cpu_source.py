@@ -19,10 +19,12 @@ def runs_on_cpu(spec: EngineSpec) -> bool:
 
 
 def source_of(path: Path) -> Path | None:
-    """The source of the model in this file, if there is one: the file itself, source.onnx or NAME.onnx beside it."""
-    if path.suffix == ".onnx":
-        return path
-    return next((file for file in (path.with_name(SOURCE_FILE), path.with_suffix(".onnx")) if file.is_file()), None)
+    """The source of the model in this file, if there is one: the file itself, source.onnx beside it, or NAME.onnx beside
+    a plan."""
+    files = [path] if path.suffix == ".onnx" else [path.with_name(SOURCE_FILE)]
+    if path.suffix == ".plan":
+        files.append(path.with_suffix(".onnx"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def load_source(source: Path, config: ModelConfig, spec: EngineSpec, cpus: Set[int] | None = None) -> Engine:

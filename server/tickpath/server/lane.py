@@ -47,6 +47,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     flags: int = 0
 
 
+class _AnswerRefusedError(Exception):
+    """An output is not to be given. The text says why."""
+
+
 class Failed(Refusal, frozen=True, gc=False, kw_only=True):
     """A request that has run and has no answer: the runtime failed, or an output is refused. Another answer may stand
     in for it, with what is kept of its way."""
@@ -127,16 +131,16 @@ class Lane:
                 )
                 flags |= seen
                 if why:
-                    stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
-                    return self._failed(infer, f"the answer is refused: {why}", bucket_index, flags, stamps)
+                    raise _AnswerRefusedError(f"the answer is refused: {why}")
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps, flags))
             if started_ns >= self.recent.next_ns:
                 self.recent.keep(infer, frame, started_ns)
-        except EngineFailedError as error:
+        except (EngineFailedError, _AnswerRefusedError) as error:
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, now_ns := monotonic_ns(), now_ns)
-            return self._failed(infer, f"the model's runtime failed: {error}", bucket_index, flags, stamps)
+            why = str(error) if type(error) is _AnswerRefusedError else f"the model's runtime failed: {error}"
+            return self._failed(infer, why, bucket_index, flags, stamps)
         except DeviceLostError as error:
             self.device_lost(error)
             return _LOST
