@@ -217,12 +217,13 @@ class RecordWriter:
         stamps: tuple[int, int, int, int, int, int],
         sent_ns: int,
         event_time_ns: int,
+        replays: int = 1,
     ) -> None:
-        """Count an answered request and record its way."""
+        """Count an answered request and record its way. `replays`: 0 where it shared the run of another."""
         totals = self._totals
         base = GLOBAL_CELLS + place * VERSION_CELLS
         totals[base + _ANSWERED] += 1
-        totals[base + _REPLAYS + bucket_index] += 1
+        totals[base + _REPLAYS + bucket_index] += replays
         if rows != bucket:
             totals[base + _PADDED_ROWS] += bucket - rows
         written = self._written

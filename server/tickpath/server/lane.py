@@ -38,13 +38,15 @@ Stamps = tuple[int, int, int, int, int, int]
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """A request that is answered: the whole reply frame and what the records keep of it. `flags`: all that was seen on
-    the way, which may be more than the reply tells of itself."""
+    the way, which may be more than the reply tells of itself. `replays`: 0 where it shared the run of another, which
+    has 1; `bucket` is then what of the bucket is counted here."""
 
     frame: bytes
     bucket_index: int
     bucket: int
     stamps: Stamps
     flags: int = 0
+    replays: int = 1
 
 
 class _AnswerRefusedError(Exception):
@@ -150,8 +152,48 @@ class Lane:
         return Answer(frame, bucket_index, slot.bucket, stamps, flags)
 
     def run_turn(self, turn: Turn) -> list[Answer | Refusal]:
-        """Run requests that share a run, or one alone."""
+        """Run requests that share a run, or one alone. Where there is anything the matter with a shared run, each
+        request is run by itself, so that none suffers for another."""
+        if len(turn) > 1 and (answers := self._run_together(turn)) is not None:
+            return answers
         return [self.run(request.infer, request.first_byte_ns, request.received_ns) for request in turn]
+
+    def _run_together(self, turn: Turn) -> list[Answer | Refusal] | None:
+        """As `run`, for requests whose rows lie behind one another in one slot. None: it can't be, or it failed."""
+        started_ns = monotonic_ns()
+        bucket_index = self._bucket_index[sum(request.infer.rows for request in turn)]
+        end_ns = started_ns + self.times[bucket_index].high_ns
+        if any(each.infer.budget_ns and end_ns > each.received_ns + each.infer.budget_ns for each in turn):
+            return None
+        slot = self.slots[bucket_index]
+        try:
+            rows = slot.fill_together([(request.infer.rows, request.infer.inputs) for request in turn])
+            if self._looks_at_inputs and slot.bad_value() is not None:
+                return None
+            filled_ns = monotonic_ns()
+            slot.replay()
+            computed_ns = monotonic_ns()
+            if self._looks_at_outputs and slot.has_bad_output(rows):
+                return None
+            return self._share_out(turn, bucket_index, rows, (started_ns, filled_ns, computed_ns, monotonic_ns()))
+        except Exception:  # each by itself will say what it is
+            log.debug("a shared run failed", exc_info=True)
+            return None
+
+    def _share_out(
+        self, turn: Turn, bucket_index: int, rows: int, ran: tuple[int, int, int, int]
+    ) -> list[Answer | Refusal]:
+        """Each request's own rows. The first one stands for the run, with all rows that only fill the bucket."""
+        slot, start, answers = self.slots[bucket_index], 0, list[Answer | Refusal]()
+        for request in turn:
+            infer = request.infer
+            stamps = (request.first_byte_ns, request.received_ns, *ran)
+            outputs = slot.read_from(start, infer.rows)
+            frame = encode_frame(Result(infer.id, self._version, outputs, stamps, self._mark))
+            bucket = infer.rows if start else infer.rows + slot.bucket - rows
+            answers.append(Answer(frame, bucket_index, bucket, stamps, self._mark, replays=0 if start else 1))
+            start += infer.rows
+        return answers
 
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""

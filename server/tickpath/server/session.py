@@ -239,6 +239,7 @@ class Session(Connection):
             outcome.stamps,
             sent_ns,
             infer.event_time_ns,
+            outcome.replays,
         )
         if infer.budget_ns:
             version.executor.took(outcome, sent_ns)
