@@ -19,7 +19,7 @@ from tickpath.server.lane import Answer, Lane
 from tickpath.server.recent import with_own_inputs
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
 from tickpath.server.timer import Timer
-from tickpath.wire import Infer
+from tickpath.wire import Code, Infer
 
 # Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
 # time, and the loop would be deaf to every other session for longer than that.
@@ -60,8 +60,8 @@ class Executor(Protocol):
         """Finish what has not started under this key: another version answers a newer one."""
         ...
 
-    def took(self, answer: Answer, sent_ns: int) -> None:
-        """An answer of an inline executor has left, to a request with a budget."""
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
+        """A request with a budget has been answered or refused; where it waited, that is known already."""
         ...
 
     def waiting_count(self) -> int: ...
@@ -97,8 +97,11 @@ class InlineExecutor:
     def supersede(self, requester: Requester, handle: int, key: int) -> None:
         pass
 
-    def took(self, answer: Answer, sent_ns: int) -> None:
-        _note(self._lane, answer, sent_ns)
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
+        if isinstance(outcome, Answer):
+            _note(self._lane, outcome, sent_ns)
+        elif outcome.code is Code.DEADLINE:
+            self._lane.time_of(infer.rows).doubt()
 
     def waiting_count(self) -> int:
         return 0
@@ -153,7 +156,7 @@ class ThreadExecutor:
     def supersede(self, requester: Requester, handle: int, key: int) -> None:
         self._dispatcher.supersede((requester, handle, key), monotonic_ns())
 
-    def took(self, answer: Answer, sent_ns: int) -> None:
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
         """It is noted as the turn ends, for all requests."""
 
     def waiting_count(self) -> int:

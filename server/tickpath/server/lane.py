@@ -115,8 +115,10 @@ class Lane:
         started_ns = monotonic_ns()
         try:
             bucket_index = self._bucket_index[infer.rows]
-            if infer.budget_ns and started_ns + self.times[bucket_index].high_ns > received_ns + infer.budget_ns:
-                return _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index].high_ns)
+            if infer.budget_ns and (
+                too_late := _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
+            ):
+                return too_late
             slot = self.slots[bucket_index]
             slot.fill(infer.rows, infer.inputs)
             flags = self._mark
@@ -162,8 +164,9 @@ class Lane:
         """As `run`, for requests whose rows lie behind one another in one slot. None: it can't be, or it failed."""
         started_ns = monotonic_ns()
         bucket_index = self._bucket_index[sum(request.infer.rows for request in turn)]
-        end_ns = started_ns + self.times[bucket_index].high_ns
-        if any(each.infer.budget_ns and end_ns > each.received_ns + each.infer.budget_ns for each in turn):
+        time = self.times[bucket_index]
+        budgets = ((each.infer.budget_ns, started_ns - each.received_ns) for each in turn if each.infer.budget_ns)
+        if any(_too_late(budget_ns, waited_ns, time) for budget_ns, waited_ns in budgets):
             return None
         slot = self.slots[bucket_index]
         try:
@@ -229,11 +232,14 @@ def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
     return int(median(times_ns[WARM_REPLAYS_MIN // 2 :]))
 
 
-def _too_late(budget_ns: int, waited_ns: int, compute_ns: int) -> Refusal:
+def _too_late(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+    needed_ns = time.needed_ns(budget_ns)
+    if waited_ns + needed_ns <= budget_ns:
+        return None
     return Refusal(
         Code.DEADLINE,
         f"the budget of {budget_ns} ns can't be kept: the request has waited {waited_ns} ns and the model takes "
-        f"{compute_ns}, so it was not run",
+        f"{needed_ns}, so it was not run",
     )
 
 

@@ -40,10 +40,20 @@ Key = tuple["Requester", int, int]
 
 class Queued:
     """A request that waits. `cost_ns`: what it will hold the model up for; `start_by_ns`: when it must begin, or is too
-    late; `place`: where it stands among its session's; `credit_ns`: what was left of the session's turn as it was taken.
+    late; `place`: where it stands among its session's; `credit_ns`: what was left of its turn when it was taken.
     """
 
-    __slots__ = ("cost_ns", "credit_ns", "first_byte_ns", "infer", "place", "received_ns", "requester", "start_by_ns")
+    __slots__ = (
+        "cost_ns",
+        "credit_ns",
+        "first_byte_ns",
+        "infer",
+        "place",
+        "received_ns",
+        "requester",
+        "start_by_ns",
+        "time",
+    )
 
     def __init__(
         self, requester: "Requester", infer: Infer, first_byte_ns: int, received_ns: int, time: ComputeTime
@@ -52,10 +62,12 @@ class Queued:
         self.infer = infer
         self.first_byte_ns = first_byte_ns
         self.received_ns = received_ns
+        budget_ns = infer.budget_ns
+        self.time = time
         self.cost_ns = time.mean_ns
         self.credit_ns = 0
-        self.start_by_ns = received_ns + infer.budget_ns - time.high_ns if infer.budget_ns else NEVER_NS
-        self.place = (received_ns + (infer.budget_ns or PATIENCE_NS), 0)
+        self.start_by_ns = received_ns + budget_ns - time.needed_ns(budget_ns) if budget_ns else NEVER_NS
+        self.place = (received_ns + (budget_ns or PATIENCE_NS), 0)
 
     @property
     def key(self) -> Key | None:
@@ -276,6 +288,8 @@ class RequestQueue:
         wait_ns = ahead_ns + sum(each.total_ns for each in self._levels[:level]) + self._levels[level].wait_ns(request)
         if now_ns + wait_ns <= request.start_by_ns:
             return None
+        if not wait_ns:
+            request.time.doubt()
         budget_ns = request.infer.budget_ns
         compute_ns = request.received_ns + budget_ns - request.start_by_ns
         return Refusal(

@@ -223,6 +223,8 @@ class Session(Connection):
         if type(outcome) is not Answer:
             outcome = self._stand_in(infer, version, cast(Refusal, outcome))
             if type(outcome) is not Answer:
+                if infer.budget_ns:
+                    version.executor.took(infer, outcome, 0)
                 stage = (
                     VersionCell.LATE_AT_ADMISSION if version.executor.kind == "inline" else VersionCell.LATE_IN_QUEUE
                 )
@@ -242,7 +244,7 @@ class Session(Connection):
             outcome.replays,
         )
         if infer.budget_ns:
-            version.executor.took(outcome, sent_ns)
+            version.executor.took(infer, outcome, sent_ns)
             if sent_ns - outcome.stamps[1] > infer.budget_ns:
                 self._records.add_version(version.place, VersionCell.LATE_ANSWERS)
         if version.is_watched:
