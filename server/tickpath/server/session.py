@@ -197,8 +197,9 @@ class Session(Connection):
             self._ended(infer.id, version)
             self._refuse(infer.id, version, cast(Refusal, refusal), VersionCell.LATE_AT_ADMISSION)
         elif infer.key:
-            for other in {each for each in self._in_flight.values() if each is not version}:
-                other.executor.supersede(self, infer.handle, infer.key)
+            # An older one may still wait for the version that was live before.
+            for executor in {each.executor for each in self._in_flight.values() if each is not version}:
+                executor.supersede(self, infer.handle, infer.key)
 
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
