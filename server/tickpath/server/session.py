@@ -184,7 +184,8 @@ class Session(Connection):
             return
         if version.executor.kind == "inline":
             outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-            self._answer(infer, version, cast(Outcome, outcome), route)
+            assert outcome is not None
+            self._answer(infer, version, outcome, route)
         else:
             self._queue(infer, version, first_byte_ns, received_ns)
 
