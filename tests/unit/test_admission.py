@@ -95,20 +95,17 @@ def test_a_model_without_inputs_takes_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_id", "in_flight", "room", "code"),
+    ("request_id", "in_flight", "code"),
     [
-        (1, [], True, None),
-        (3, [1, 2], True, None),
-        (1, [1], True, Code.BAD_VALUE),
-        (1, [1, 2, 3], False, Code.BAD_VALUE),  # the mistake comes before the load: waiting would not mend it
-        (4, [1, 2, 3], True, Code.OVERLOADED),
-        (3, [1, 2], False, Code.OVERLOADED),
+        (1, [], None),
+        (3, [1, 2], None),
+        (1, [1], Code.BAD_VALUE),
+        (1, [1, 2, 3], Code.BAD_VALUE),  # the mistake comes before the load: waiting would not mend it
+        (4, [1, 2, 3], Code.OVERLOADED),
     ],
 )
-def test_load_is_refused_before_anything_is_queued(
-    request_id: int, in_flight: list[int], room: bool, code: Code | None
-) -> None:
-    refusal = refuse_load(request_id, dict.fromkeys(in_flight), LIMITS, room, "book")
+def test_load_is_refused_before_anything_is_queued(request_id: int, in_flight: list[int], code: Code | None) -> None:
+    refusal = refuse_load(request_id, dict.fromkeys(in_flight), LIMITS)
     assert (refusal and refusal.code) == code
 
 

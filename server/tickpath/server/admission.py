@@ -61,10 +61,8 @@ def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusa
     return None
 
 
-def refuse_load(
-    request_id: int, in_flight: Mapping[int, object], limits: Limits, queue_room: bool, model: str
-) -> Refusal | None:
-    """The refusal of a request for which there is no room, or None. `in_flight`: what this session waits for, by id."""
+def refuse_load(request_id: int, in_flight: Mapping[int, object], limits: Limits) -> Refusal | None:
+    """The refusal of a request for which its session has no room, or None. `in_flight`: what it waits for, by id."""
     if request_id in in_flight:
         return Refusal(
             Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"
@@ -74,8 +72,6 @@ def refuse_load(
             Code.OVERLOADED,
             f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer",
         )
-    if not queue_room:
-        return Refusal(Code.OVERLOADED, f"the queue of model {model!r} is full: send less, or raise its queue_max")
     return None
 
 

@@ -103,6 +103,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # Requests that wait may share a run, of up to so many rows; 0: none do. A model that answers within the receipt has
+    # none that wait, so with this it runs on a thread.
+    batch_rows_max: Annotated[int, msgspec.Meta(ge=0, le=65536)] = 0
+    # How long a request may wait for others to share its run, where nothing else holds it up.
+    batch_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
     # NAME.onnx beside it on the CPU. Both can take what a start has no time for, so they are asked for.
     on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
@@ -233,6 +238,13 @@ def check_model(model: ModelConfig) -> ModelConfig:
             f"{model.path}: {model.served_name!r} can't be a model's name, which is {NAME_WORDS}: give it a --name, "
             "or a name in the configuration"
         )
+    if model.batch_rows_max and model.executor == "inline":
+        raise ConfigError(
+            f"model {model.served_name!r}: inline, no request waits for another to share a run: leave batch_rows_max "
+            'or executor = "inline" out'
+        )
+    if model.batch_us and not model.batch_rows_max:
+        raise ConfigError(f"model {model.served_name!r}: batch_us is for batch_rows_max, which is 0: give both")
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")

@@ -58,6 +58,8 @@ def _prepare(config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, 
     if (why := misplaced_limits(config.numeric, spec.outputs)) is not None:
         raise ModelRefusedError(f"{config.path}: {why}")
     buckets = _buckets(config, engine)
+    if config.batch_rows_max:
+        _check_batching(config, spec, buckets[-1])
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
     rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
@@ -96,6 +98,21 @@ def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
         return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
+
+
+def _check_batching(config: ModelConfig, spec: EngineSpec, rows_max: int) -> None:
+    """Requests share a run only where every tensor has rows of its own for each, of which loading has shown that none
+    depends on its neighbours."""
+    whole = [t.name for t in (*spec.inputs, *spec.outputs) if t.batch_axis is None and not t.optional]
+    if whole or spec.rows_fixed is not None:
+        why = (
+            f"{', '.join(whole)} has no batch axis" if whole else f"it was exported for exactly {spec.rows_fixed} rows"
+        )
+        raise ModelRefusedError(f"{config.path}: its requests can't share a run, since {why}: leave batch_rows_max out")
+    if not 2 <= config.batch_rows_max <= rows_max:
+        raise ModelRefusedError(
+            f"{config.path}: batch_rows_max is {config.batch_rows_max}, and can be 2 to {rows_max}, the largest bucket"
+        )
 
 
 def _check_tensor_count(path: str, engine: Engine) -> None:

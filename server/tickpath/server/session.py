@@ -182,12 +182,25 @@ class Session(Connection):
         if (refusal := self._refusal(infer, version)) is not None:
             self._refuse(infer.id, version, refusal)
             return
-        outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-        if outcome is None:
-            self._in_flight[infer.id] = version
-            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
-        else:
+        if version.executor.kind == "inline":
+            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
+            assert outcome is not None
             self._answer(infer, version, outcome, route)
+        else:
+            self._queue(infer, version, first_byte_ns, received_ns)
+
+    def _queue(self, infer: Infer, version: Version, first_byte_ns: int, received_ns: int) -> None:
+        """It is in flight before it is submitted: others may be finished meanwhile, and none is to be the last."""
+        self._in_flight[infer.id] = version
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        refusal = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        if refusal is not None:
+            self._ended(infer.id, version)
+            self._refuse(infer.id, version, cast(Refusal, refusal), VersionCell.LATE_AT_ADMISSION)
+        elif infer.key:
+            # An older one may still wait for the version that was live before.
+            for executor in {each.executor for each in self._in_flight.values() if each is not version}:
+                executor.supersede(self, infer.handle, infer.key)
 
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
@@ -196,7 +209,7 @@ class Session(Connection):
         if (refusal := refuse_form(infer, version.rules, service.limits.priority_levels)) is not None:
             return refusal
         if self._in_flight or version.executor.kind != "inline":
-            return refuse_load(infer.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
+            return refuse_load(infer.id, self._in_flight, service.limits)
         return None
 
     def finish(self, infer: Infer, outcome: Outcome) -> None:
@@ -212,7 +225,12 @@ class Session(Connection):
         if type(outcome) is not Answer:
             outcome = self._stand_in(infer, version, cast(Refusal, outcome))
             if type(outcome) is not Answer:
-                self._refuse(infer.id, version, cast(Refusal, outcome))
+                if infer.budget_ns:
+                    version.executor.took(infer, outcome, 0)
+                stage = (
+                    VersionCell.LATE_AT_ADMISSION if version.executor.kind == "inline" else VersionCell.LATE_IN_QUEUE
+                )
+                self._refuse(infer.id, version, cast(Refusal, outcome), stage)
                 return
         self._send(outcome.frame)
         sent_ns = monotonic_ns()
@@ -225,9 +243,12 @@ class Session(Connection):
             outcome.stamps,
             sent_ns,
             infer.event_time_ns,
+            outcome.replays,
         )
-        if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+        if infer.budget_ns:
+            version.executor.took(infer, outcome, sent_ns)
+            if sent_ns - outcome.stamps[1] > infer.budget_ns:
+                self._records.add_version(version.place, VersionCell.LATE_ANSWERS)
         if version.is_watched:
             self._note(infer, version, outcome)
         if route.shadow is not None and not outcome.flags & _LAST_ANSWER:
@@ -298,13 +319,20 @@ class Session(Connection):
 
     # -- refusals and the end --
 
-    def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
+    def _refuse(
+        self,
+        request_id: int,
+        version: Version | None,
+        refusal: Refusal,
+        stage: VersionCell = VersionCell.LATE_AT_ADMISSION,
+    ) -> None:
+        """`stage`: where it is counted, if it is too late."""
         self._write(Failure(request_id, refusal.code, refusal.message))
         self._records.refused(None if version is None else version.place, refusal.code)
         if version is None:
             return
         if refusal.code is Code.DEADLINE:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+            self._records.add_version(version.place, stage)
         if refusal.flags:
             self._records.flagged(version.place, refusal.flags)
 

@@ -8,6 +8,7 @@ from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Batching
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
@@ -75,9 +76,13 @@ def start_version(
     lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
     # The standby runs where the model does.
-    kind = pick_kind(config.executor, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
+    asked = "thread" if config.batch_rows_max else config.executor
+    kind = pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
+    batching = Batching(config.batch_rows_max, config.batch_us * 1000)
     executor: Executor = (
-        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
+        InlineExecutor(lane)
+        if kind == "inline"
+        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching)
     )
     return Version(
         place=place,
