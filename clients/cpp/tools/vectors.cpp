@@ -129,7 +129,8 @@ std::string encode(const std::string& source) {
     const std::uint64_t budget_ns = in["budget_ns"].number, priority = in["priority"].number, event_time_ns = in["event_time_ns"].number;
     if (type == "Infer")
         return encode_request(
-            tickpath::Infer{id, in["handle"].number, in["rows"].number, budget_ns, priority, in["feed"].number, event_time_ns}, in);
+            tickpath::Infer{id, in["handle"].number, in["rows"].number, budget_ns, priority, in["feed"].number, event_time_ns, in["key"].number},
+            in);
     if (type == "Tick")
         return encode_request(tickpath::Tick{id, in["feed"].number, in["sequence"].number, budget_ns, priority, event_time_ns}, in);
     if (type == "OpenFeed") return encode_open_feed(in);

@@ -28,6 +28,7 @@ struct Options {
 struct Call {
     std::uint64_t budget_ns = 0;      // from the server's receipt; what can't make it is refused DEADLINE. 0: none
     std::uint64_t event_time_ns = 0;  // Unix time of the event behind it, kept in the server's records. 0: unknown
+    std::uint64_t key = 0;            // newest wins: a newer request under it supersedes one that still waits. 0: none
     std::uint64_t priority = 0;       // 0 is the highest; less than `limits().priority_levels`
     std::int64_t timeout_ns = -1;     // how long this client waits; below 0: as the connection's options say
 };

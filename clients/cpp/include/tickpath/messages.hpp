@@ -46,6 +46,7 @@ struct Infer {
     std::uint64_t priority = 0;
     std::uint64_t feed = 0;
     std::uint64_t event_time_ns = 0;
+    std::uint64_t key = 0;
 };
 
 // `key`: which of the model's feeds, 1 to 128 characters. `snapshot.given` false: none.
@@ -138,7 +139,7 @@ void write_tensors(msgpack::Writer& out, const Input* tensors, std::size_t count
 }
 template <typename Input>
 void write(msgpack::Writer& out, const Infer& message, const Input* inputs, std::size_t count) {
-    begin(out, 8, Tag::infer);
+    begin(out, 9, Tag::infer);
     out.number(message.id);
     out.number(message.handle);
     out.number(message.rows);
@@ -147,6 +148,7 @@ void write(msgpack::Writer& out, const Infer& message, const Input* inputs, std:
     out.number(message.priority);
     out.number(message.feed);
     out.number(message.event_time_ns);
+    out.number(message.key);
 }
 template <typename Input>
 void write(msgpack::Writer& out, const Tick& message, const Input* inputs, std::size_t count) {

@@ -21,7 +21,7 @@ inline Status Client::send(const Model& model, std::uint64_t rows, const Input* 
 
 inline Status Client::begin(const Model& model, std::uint64_t rows, const Input* inputs, std::size_t input_count, const Call& call,
                             std::int64_t deadline_ns, std::uint64_t& id) {
-    const Infer message{0, model.handle, rows, call.budget_ns, call.priority, 0, call.event_time_ns};
+    const Infer message{0, model.handle, rows, call.budget_ns, call.priority, 0, call.event_time_ns, call.key};
     return begin_request(message, model, rows, inputs, input_count, deadline_ns, id);
 }
 
