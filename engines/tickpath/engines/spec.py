@@ -53,6 +53,15 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedHint:
+    """What a model's file says of its own feeds: the inputs that take a state, each with the output that gives it, and
+    the rows of the window that it stands for, 0 where it says none."""
+
+    window: int
+    states: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """A compiled model: its tensors in the model's own order and where it came from.
 
@@ -68,6 +77,7 @@ class EngineSpec:
     sha256: str
     rows_fixed: int | None = None
     buckets: tuple[int, ...] = ()
+    feed: FeedHint | None = None
 
     def describe(self) -> str:
         """For people: `x float32[N,64] -> y float32[N,3]`."""

@@ -1,6 +1,6 @@
 """Admission: whether a request may run, decided from what it is and what is going on. Pure: no clock, no sockets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,10 +12,15 @@ OUR_FAULT: Final = "a fault of the server, which its log describes: please repor
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a request does not run: the code, and a text that says what was expected, what came and what to do."""
+    """Why a request does not run: the code, and a text that says what was expected, what came and what to do.
+    `next_sequence`: what its feed takes next, where it is a tick."""
 
     code: Code
     message: str
+    next_sequence: int = 0
+
+
+DRAINING: Final = Refusal(Code.NOT_READY, "the server is shutting down: go to another")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +47,35 @@ def refuse_handle(handle: int) -> Refusal:
 
 def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal | None:
     """The refusal of a request that does not fit the model, or None."""
-    rows, inputs = infer.rows, infer.inputs
+    rows = infer.rows
     if not 0 < rows <= rules.rows_max:
         return _bad_rows(infer, rules)
+    if (refusal := refuse_inputs(infer.inputs, rows, rules)) is not None:
+        return refusal
+    if infer.feed:
+        return Refusal(Code.BAD_VALUE, f"feed must be 0 in an Infer, {infer.feed} came: send a Tick to a feed")
+    return refuse_priority(infer.priority, priority_levels)
+
+
+def refuse_inputs(inputs: Sequence[memoryview | None], rows: int, rules: ModelRules) -> Refusal | None:
+    """The refusal of inputs of which one is missing or has another size, or None. `rows` is in the rules."""
     expected = rules.bytes_at[rows]
     if len(inputs) != len(expected):
-        return _bad_count(infer, rules)
+        return _bad_count(len(inputs), rules)
     for index, data in enumerate(inputs):
         if data is None:
             if not rules.inputs[index].optional:
                 return _missing(rules.inputs[index], rules)
         elif len(data) != expected[index]:
-            return _bad_bytes(infer, rules.inputs[index], rules, len(data))
-    if infer.priority >= priority_levels or infer.feed:
-        return _bad_value(infer, rules, priority_levels)
+            return _bad_bytes(rows, rules.inputs[index], rules, len(data))
     return None
+
+
+def refuse_priority(priority: int, priority_levels: int) -> Refusal | None:
+    """The refusal of a priority that is none here, or None."""
+    if priority < priority_levels:
+        return None
+    return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {priority} came")
 
 
 def refuse_load(
@@ -96,11 +115,9 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
     )
 
 
-def _bad_count(infer: Infer, rules: ModelRules) -> Refusal:
+def _bad_count(came: int, rules: ModelRules) -> Refusal:
     names = ", ".join(tensor.name for tensor in rules.inputs) or "none"
-    return Refusal(
-        Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {len(infer.inputs)} came"
-    )
+    return Refusal(Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {came} came")
 
 
 def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
@@ -109,21 +126,13 @@ def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
     )
 
 
-def _bad_bytes(infer: Infer, tensor: TensorInfo, rules: ModelRules, came: int) -> Refusal:
+def _bad_bytes(rows: int, tensor: TensorInfo, rules: ModelRules, came: int) -> Refusal:
     return Refusal(
         Code.BAD_SHAPE,
         f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
-        f"{tensor.bytes_at(infer.rows)} bytes at {_count(infer.rows)}, {came} came",
+        f"{tensor.bytes_at(rows)} bytes at {_count(rows)}, {came} came",
     )
 
 
 def _count(rows: int) -> str:
     return "1 row" if rows == 1 else f"{rows} rows"
-
-
-def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:
-    if infer.feed:
-        return Refusal(
-            Code.BAD_VALUE, f"feed {infer.feed} is not open: model {rules.model!r} keeps no feeds, send feed 0"
-        )
-    return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {infer.priority} came")

@@ -115,6 +115,7 @@ class ThreadExecutor:
         self, lane: Lane, loop: asyncio.AbstractEventLoop, name: str, queue_max: int, cpus: Set[int] | None = None
     ) -> None:
         self._run = lane.run
+        self._settle = lane.settle
         self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
         self._queue_max = queue_max
         self._cpus = cpus
@@ -163,6 +164,8 @@ class ThreadExecutor:
                 continue
             outcome = self._run(request.infer, request.first_byte_ns, request.received_ns)
             self._hand_back(request.requester.finish, request.infer, outcome)
+            if not self._waiting:  # who waits goes first
+                self._settle()
 
 
 def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: int) -> Literal["inline", "thread"]:

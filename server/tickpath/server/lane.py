@@ -92,6 +92,14 @@ class Lane:
             return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is work that was put off until after the replies."""
+        return False
+
+    def settle(self) -> None:
+        """Do that work. On the lane's thread; never raises."""
+
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""
         self.slots.clear()

@@ -10,6 +10,8 @@ from tickpath.engines.load import load, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
+from tickpath.server.feed_lane import FeedLane
+from tickpath.server.feed_spec import FeedSpec, find_feed
 from tickpath.server.lane import Lane
 from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, TensorInfo
 
@@ -26,6 +28,12 @@ class PreparedModel:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     buckets: tuple[int, ...]
+    feed: FeedSpec | None
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The kinds of feeds that it keeps."""
+        return () if self.feed is None else (self.feed.mode,)
 
 
 def prepare_model(
@@ -44,14 +52,15 @@ def prepare_model(
 def _prepare(config: ModelConfig, engine: Engine, frame_bytes_max: int) -> PreparedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
-    buckets = _buckets(config, engine)
+    feed = find_feed(config, spec)
+    buckets = _buckets(config, engine, feed)
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
     rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
-    lane = capture_lane(config, engine, buckets)
-    _warm(config, engine, lane)
-    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
+    lane = capture_lane(config, engine, buckets, feed)
+    _warm(config, engine, lane, feed)
+    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets, feed)
 
 
 def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec | None) -> Engine:
@@ -67,12 +76,20 @@ def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec 
         raise ModelRefusedError(f"{path}: {error}") from None
 
 
-def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
+def _buckets(config: ModelConfig, engine: Engine, feed: FeedSpec | None) -> tuple[int, ...]:
+    spec, asked = engine.spec, config.buckets
+    if feed is not None and feed.staggered and asked is None:
+        asked = tuple(sorted({1, feed.window - 1}))
     try:
-        spec = engine.spec
-        return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
+        buckets = resolve_buckets(asked, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
+    if feed is not None and feed.states and (buckets[0] != 1 or (feed.staggered and buckets[-1] != feed.window - 1)):
+        raise ModelRefusedError(
+            f"{config.path}: its feeds need bucket 1{f' and, as the largest, {feed.window - 1}' * feed.staggered}; "
+            f"it has {','.join(map(str, buckets))}: leave buckets out"
+        )
+    return buckets
 
 
 def _check_tensor_count(path: str, engine: Engine) -> None:
@@ -101,10 +118,11 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
         )
 
 
-def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) -> Lane:
+def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...], feed: FeedSpec | None = None) -> Lane:
     """Buffers and graphs for every bucket. Raises ModelRefusedError."""
+    kind = FeedLane if feed is not None and feed.states else Lane
     try:
-        return Lane(engine, config.version, buckets, config.non_finite == "refuse")
+        return kind(engine, config.version, buckets, config.non_finite == "refuse")
     except (EngineFailedError, ModelRefusedError) as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
@@ -113,9 +131,11 @@ def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...]) 
         ) from None
 
 
-def _warm(config: ModelConfig, engine: Engine, lane: Lane) -> None:
+def _warm(config: ModelConfig, engine: Engine, lane: Lane, feed: FeedSpec | None) -> None:
     try:
         lane.warm([[array.tobytes() for array in engine.sample(slot.bucket)] for slot in lane.slots])
+        if feed is not None and isinstance(lane, FeedLane):
+            lane.keep_feeds(feed)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except EngineFailedError as error:

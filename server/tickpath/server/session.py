@@ -8,6 +8,8 @@ Rules
 - What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
   nothing that comes after is looked at.
 - A session has its turn: who has sent more than fits in it lets others go first.
+- A Tick is an Infer of which the server has the larger part (see feed.py): its feed admits it, and from there on it
+  goes an Infer's way.
 - While replies pile up, frames have all the time they need: it is the server that does not take them.
 """
 
@@ -16,11 +18,15 @@ from importlib.metadata import version as version_of
 from time import monotonic_ns
 from typing import Final, cast
 
+import msgspec
+
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
+from tickpath.server.feed import Feed, Turn
+from tickpath.server.feed_talk import FeedTalk
 from tickpath.server.lane import Answer
 from tickpath.server.service import Service
 from tickpath.server.version import Version
@@ -28,6 +34,7 @@ from tickpath.wire import (
     PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
+    CloseFeed,
     Code,
     Failure,
     FrameDecoder,
@@ -36,9 +43,12 @@ from tickpath.wire import (
     Infer,
     ModelList,
     Models,
+    OpenFeed,
     Ping,
     Pong,
     RemoteProtocolError,
+    SnapshotFeed,
+    Tick,
     Welcome,
     decode_client_message,
 )
@@ -60,8 +70,10 @@ class Session(Connection):
         self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._turn_over = False  # frames wait in the buffer for the session's next turn
-        self._key = 0  # of the client, once it has said its name
+        self._client = ""  # once it has said its name
+        self._key = 0  # of that name
         self._in_flight: dict[int, Version] = {}
+        self._turns: dict[int, Turn] = {}  # of what is in flight, the ticks
 
     # -- the transport's side --
 
@@ -73,9 +85,9 @@ class Session(Connection):
 
     def _lost(self) -> None:
         for request_id, version in list(self._in_flight.items()):
-            if version.executor.take_back(self, request_id):
-                self._ended(request_id, version)
+            if self._taken_back(request_id, version):
                 self._records.refused(version.place, Code.CANCELLED)
+        self._service.feeds.left(self)
 
     def take_frames(self, frame_bytes_max: int) -> None:
         self._decoder.frame_bytes_max = frame_bytes_max
@@ -116,6 +128,8 @@ class Session(Connection):
                 message = decode_client_message(frame)
                 if type(message) is Infer and self._greeted:
                     self._infer(message, first_byte_ns, received_ns)
+                elif type(message) is Tick and self._greeted:
+                    self._tick(message, first_byte_ns, received_ns)
                 else:
                     self._serve_rare(message)
                 if not decoder.bytes_waiting:
@@ -185,10 +199,55 @@ class Session(Connection):
         else:
             self._answer(infer, version, outcome, route)
 
+    def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
+        feed = self._service.feeds.find(tick.feed, self)
+        if type(feed) is not Feed:
+            self._refuse(tick.id, None, cast(Refusal, feed))
+            return
+        route = feed.route
+        picked = route.live if route.canary is None else route.pick(self._key)
+        if picked is None:
+            self._refuse(tick.id, None, msgspec.structs.replace(route.gone, next_sequence=feed.next_sequence))
+            return
+        version = feed.version(picked)
+        if (refusal := self._tick_refusal(tick, feed, version)) is not None:
+            self._refuse(tick.id, version, msgspec.structs.replace(refusal, next_sequence=feed.next_sequence))
+            return
+        infer, turn = feed.take(tick, received_ns)
+        outcome: Outcome | None
+        if turn.ready or feed.must_run:
+            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        else:
+            outcome = feed.warming(turn)
+        if outcome is None:
+            self._in_flight[tick.id] = version
+            self._turns[tick.id] = turn
+            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        else:
+            self._answer(infer, version, feed.ended(turn, outcome, monotonic_ns()), route)
+            if version.lane.unsettled:
+                self._service.loop.call_soon(version.lane.settle)
+
+    def _tick_refusal(self, tick: Tick, feed: Feed, version: Version) -> Refusal | None:
+        """The refusal of a tick that is not taken. `version` is to run it, and from here on its feed is there."""
+        service = self._service
+        if service.draining:
+            return DRAINING
+        if why := feed.moved(version):
+            service.records.add(GlobalCell.FEED_GAPS)
+            return Refusal(Code.FEED_GAP, f"{why}: open feed {feed.key!r} anew")
+        if (refusal := feed.refuse(tick, service.limits.priority_levels)) is not None:
+            if refusal.code is Code.FEED_GAP:
+                service.records.add(GlobalCell.FEED_GAPS)
+            return refusal
+        if self._in_flight or version.executor.kind != "inline":
+            return refuse_load(tick.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
+        return None
+
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
         if service.draining:
-            return Refusal(Code.NOT_READY, "the server is shutting down: go to another")
+            return DRAINING
         if (refusal := refuse_form(infer, version.rules, service.limits.priority_levels)) is not None:
             return refusal
         if self._in_flight or version.executor.kind != "inline":
@@ -198,7 +257,8 @@ class Session(Connection):
     def finish(self, infer: Infer, outcome: Outcome) -> None:
         """A request that waited has run."""
         version = self._in_flight[infer.id]
-        self._ended(infer.id, version)
+        if (turn := self._ended(infer.id, version)) is not None:
+            outcome = turn.feed.ended(turn, outcome, monotonic_ns())
         self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle])
         if self._leaving:
             self._end_when_done()
@@ -222,7 +282,7 @@ class Session(Connection):
         )
         if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
             self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
-        if route.shadow is not None:
+        if route.shadow is not None and not infer.feed:  # it has no states for feeds
             route.shadow.offer(infer, outcome.frame)
 
     # -- everything but Infer --
@@ -240,6 +300,8 @@ class Session(Connection):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):
                 self._cancel(request_id)
+            case OpenFeed() | CloseFeed() | SnapshotFeed():
+                FeedTalk(self._service, self, self._client, self._write, self._refuse).answer(message)
             case Goodbye():
                 self.leave()
             case _:
@@ -258,6 +320,7 @@ class Session(Connection):
             )
         self._greeted = True
         self._key = key_of(message.client)
+        self._client = message.client
         self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))
         if self._service.draining:
@@ -265,10 +328,20 @@ class Session(Connection):
 
     def _cancel(self, request_id: int) -> None:
         version = self._in_flight.get(request_id)
-        if version is not None and version.executor.take_back(self, request_id):
-            self._ended(request_id, version)
-            self._refuse(request_id, version, Refusal(Code.CANCELLED, "taken back before it ran"))
+        if version is not None and (refusal := self._taken_back(request_id, version)) is not None:
+            self._refuse(request_id, version, refusal)
             self._end_when_done()
+
+    def _taken_back(self, request_id: int, version: Version) -> Refusal | None:
+        """What a request is told that had not started and now never will; None where it runs."""
+        turn = self._turns.get(request_id)
+        if turn is not None and turn.feed.must_run:
+            return None
+        if not version.executor.take_back(self, request_id):
+            return None
+        refusal = Refusal(Code.CANCELLED, "taken back before it ran")
+        self._ended(request_id, version)
+        return refusal if turn is None else cast(Refusal, turn.feed.ended(turn, refusal, monotonic_ns()))
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
@@ -278,7 +351,7 @@ class Session(Connection):
     # -- refusals and the end --
 
     def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
-        self._write(Failure(request_id, refusal.code, refusal.message))
+        self._write(Failure(request_id, refusal.code, refusal.message, refusal.next_sequence))
         self._records.refused(None if version is None else version.place, refusal.code)
         if version is not None and refusal.code is Code.DEADLINE:
             self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
@@ -288,9 +361,11 @@ class Session(Connection):
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
         self._end_with(code, message)
 
-    def _ended(self, request_id: int, version: Version) -> None:
+    def _ended(self, request_id: int, version: Version) -> Turn | None:
+        """A request that waited does so no more. Returns its turn of a feed, if it is a tick."""
         del self._in_flight[request_id]
         self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
+        return self._turns.pop(request_id, None) if self._turns else None
 
     # -- timers --
 

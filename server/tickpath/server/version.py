@@ -9,6 +9,7 @@ from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
 from tickpath.wire import ModelInfo
@@ -27,6 +28,11 @@ class Version:
     description: VersionDescription
     engine: Engine
     lane: Lane
+    feed: FeedSpec | None = None
+
+    @property
+    def refuses_non_finite(self) -> bool:
+        return self.config.non_finite == "refuse"
 
     @property
     def name(self) -> str:
@@ -78,10 +84,11 @@ def start_version(
     return Version(
         place=place,
         config=config,
-        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets),
+        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=prepared.engine,
         lane=lane,
+        feed=prepared.feed,
     )
