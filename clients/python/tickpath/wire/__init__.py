@@ -13,6 +13,7 @@ from tickpath.wire.frames import (
     encode_frame,
 )
 from tickpath.wire.messages import (
+    KEY_CHARS_MAX,
     PROTOCOL_VERSION,
     STAGES,
     STAMP_NAMES,
@@ -45,6 +46,7 @@ from tickpath.wire.messages import (
 __all__ = [
     "FRAME_BYTES_MIN",
     "ITEM_BYTES",
+    "KEY_CHARS_MAX",
     "PREFIX_BYTES",
     "PROTOCOL_VERSION",
     "REPLY_BYTES_MAX",
