@@ -1,7 +1,7 @@
 """What a model takes and gives, in the terms that every engine and the server share."""
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,10 @@ class TensorSpec:
             per_row = self.shape[self.batch_axis]
             sizes[self.batch_axis] = "N" if per_row == 1 else f"{per_row}N"
         return f"{self.dtype.name}[{','.join(sizes)}]"
+
+
+FEED_KEY: Final = "tickpath.feed"
+"""The entry of an ONNX file's metadata that says what its feeds are: JSON of FeedHint's fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Feeds of one session: an index's members with room to spare. They take memory, so one client may not have all.
     feeds_per_session_max: Positive = 512
     feeds_max: Positive = 4096
-    # What all feeds together may hold. 2 windows of DeepLOB for each of 4096 feeds are 131 MB.
+    # What all feeds together may hold. A window of DeepLOB for each of 4096, kept twice (see window.py), is half of it.
     feed_bytes_max: Positive = 256 * 1024 * 1024
     # After so long without a tick a feed is forgotten: a client that is started again comes sooner, one that changed
     # its mind never does.

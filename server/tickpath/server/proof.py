@@ -16,7 +16,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from tickpath.engines import EngineSpec, TensorSpec
+from tickpath.engines import EngineSpec, FeedHint, TensorSpec
 from tickpath.server.config import ModelConfig
 from tickpath.server.verification import Report
 from tickpath.wire import TensorInfo
@@ -59,6 +59,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     sha256: str
     rows_fixed: int | None
     verified: Report
+    feed: FeedHint | None = None
 
     @property
     def engine_spec(self) -> EngineSpec | None:
@@ -66,7 +67,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
         if any(tensor.optional for tensor in self.inputs):
             return None
         inputs, outputs = (tuple(map(_tensor_spec, side)) for side in (self.inputs, self.outputs))
-        return EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed)
+        return EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed, feed=self.feed)
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -103,6 +103,7 @@ def _prove(task: Task) -> Verdict:
         sha256=spec.sha256,
         rows_fixed=spec.rows_fixed,
         verified=report,
+        feed=spec.feed,
     )
 
 
