@@ -21,7 +21,8 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 	$(BIN)/tickpath demo --floor build/floor
 
 test: $(VENV)/ready build/floor  ## run every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
+	$(BIN)/pytest tests/integration
 
 $(VENV)/ready-compile: $(VENV)/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx]'

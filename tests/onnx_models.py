@@ -60,6 +60,41 @@ def gru(hidden: int = 5, features: int = 3, steps: int = 4) -> onnx.ModelProto:
     )
 
 
+def picky(factor: float = 1.0) -> onnx.ModelProto:
+    """`factor` times the square of a whole number below 64; at a larger one the runtime itself fails."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["index"], to=onnx.TensorProto.INT64),
+        helper.make_node("Gather", ["squares", "index"], ["y"]),
+    ]
+    squares = constant("squares", factor * np.arange(64) ** 2)
+    return model(nodes, [value("x", np.float32, ["N", 1])], [value("y", np.float32, ["N", 1])], [squares])
+
+
+def tree() -> onnx.ModelProto:
+    """A decision tree as sklearn's forests are exported: 1 at 0.5 or less, 2 above. A NaN goes one of the ways."""
+    node = helper.make_node(
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_values=[0.5, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        target_treeids=[0, 0],
+        target_nodeids=[1, 2],
+        target_ids=[0, 0],
+        target_weights=[1.0, 2.0],
+    )
+    proto = model([node], [value("x", np.float32, ["N", 2])], [value("y", np.float32, ["N", 1])])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return proto
+
+
 def save(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
     path = folder / name
     path.write_bytes(proto.SerializeToString())

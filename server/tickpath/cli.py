@@ -123,7 +123,9 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @SHAPES
 @click.option("--buckets", callback=read_buckets, metavar="1,2,8", help="Batch sizes to prepare.  [default: 1,2,4,8]")
 @click.option("--executor", type=click.Choice(["auto", "inline", "thread"]), help="Where it runs.  [default: auto]")
-@click.option("--non-finite", type=click.Choice(["refuse", "pass"]), help="NaN and infinity.  [default: refuse]")
+@click.option(
+    "--non-finite", type=click.Choice(["refuse", "flag", "pass"]), help="NaN and infinity.  [default: refuse]"
+)
 @click.option("--trust", is_flag=True, default=None, help="The file's maker may run code here: for .pt2 files that do.")
 @click.option("--admin", metavar="PATH", help="Unix socket for `tickpath reload` and its like.")
 @click.option(

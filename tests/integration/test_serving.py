@@ -148,7 +148,7 @@ def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer,
         now = scrape(server)
         return [
             now.value("tickpath_graph_replays_total", model="slow"),
-            now.value("tickpath_deadline_misses_total", model="slow"),
+            now.value("tickpath_deadline_misses_total", model="slow", stage="admission"),
             now.value("tickpath_requests_total", model="slow", code="DEADLINE"),
             now.value("tickpath_requests_total", model="slow", code="OK"),
         ]
@@ -164,8 +164,10 @@ def test_a_budget_shorter_than_the_model_is_refused_unrun(server: RunningServer,
 
     def counts() -> list[float]:
         now = scrape(server)
-        names = ("tickpath_graph_replays_total", "tickpath_deadline_misses_total")
-        return [now.value(name, model="slow-inline") for name in names]
+        return [
+            now.value("tickpath_graph_replays_total", model="slow-inline"),
+            now.value("tickpath_deadline_misses_total", model="slow-inline", stage="admission"),
+        ]
 
     before = counts()
     peer.send(Infer(1, INLINE, 1, [FLOAT], budget_ns=1_000), Infer(2, INLINE, 1, [FLOAT]))

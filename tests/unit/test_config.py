@@ -148,7 +148,7 @@ def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], say
         ({"shapes": {"x": [0]}}, ["shapes"]),
         ({"shapes": {"x": [-1]}}, ["shapes"]),
         ({"executor": "process"}, ["process", "executor"]),
-        ({"non_finite": "flag"}, ["flag", "non_finite"]),
+        ({"non_finite": "drop"}, ["drop", "non_finite"]),
         ({"queue_max": 0}, ["queue_max"]),
         ({"precision": "float16"}, ["unknown field `precision`", "there are path, name, version"]),
     ],

@@ -18,7 +18,7 @@ from tests.versions import catalogue_of
 from tickpath.engines import Array, DeviceLostError, EngineFailedError, EngineSpec, TensorSpec
 from tickpath.observe.records import RecordWriter
 from tickpath.server.admission import Refusal
-from tickpath.server.config import make_config
+from tickpath.server.config import ModelConfig, make_config
 from tickpath.server.executor import InlineExecutor, Outcome, Requester
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.model import prepare_model
@@ -57,7 +57,7 @@ class FailingOnce:
     ("error", "code"), [(EngineFailedError("no memory"), Code.ENGINE_FAILED), (KeyError("ours"), Code.INTERNAL)]
 )
 def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytest.LogCaptureFixture) -> None:
-    lane = Lane(FailingOnce(error), "1", (1,), refuse_bad_values=True)
+    lane = Lane(FailingOnce(error), ModelConfig("m.onnx"), (1,))
     infer = Infer(1, 0, 1, [memoryview(bytes(16))])
     refusal = lane.run(infer, 1, 2)
     assert isinstance(refusal, Refusal)
@@ -70,7 +70,7 @@ def test_a_lane_outlives_what_raises(error: Exception, code: Code, caplog: pytes
 def test_a_lost_device_is_told_and_the_client_goes_elsewhere() -> None:
     error = DeviceLostError("gone")
     told: list[DeviceLostError] = []
-    lane = Lane(FailingOnce(error), "1", (1,), refuse_bad_values=True)
+    lane = Lane(FailingOnce(error), ModelConfig("m.onnx"), (1,))
     lane.device_lost = told.append
     infer = Infer(1, 0, 1, [memoryview(bytes(16))])
     refusal = lane.run(infer, 1, 2)

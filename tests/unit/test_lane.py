@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from time import monotonic_ns
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 
 from tickpath.engines import Array, EngineFailedError
 from tickpath.server.admission import Refusal
+from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Answer, Lane
 from tickpath.wire import Code, Infer, Result, decode_server_message
 
@@ -16,8 +18,8 @@ SPECS = [tensor("x", (1, 2))]
 BUCKETS = (1, 4)
 
 
-def lane_of(engine: NumpyEngine, refuse_bad_values: bool = True) -> Lane:
-    return Lane(engine, "7", BUCKETS, refuse_bad_values)
+def lane_of(engine: NumpyEngine, **settings: Any) -> Lane:
+    return Lane(engine, ModelConfig("m.onnx", version="7", **settings), BUCKETS)
 
 
 def ask(lane: Lane, values: Sequence[float], rows: int = 1, budget_ns: int = 0, age_ns: int = 0) -> Answer | Refusal:
@@ -80,7 +82,7 @@ def test_a_budget_that_is_over_is_refused_before_the_model_runs() -> None:
     assert refusal.code is Code.DEADLINE
     assert "1000000 ns" in refusal.message
     assert not calls
-    lane.compute_ns = [0, 1_000_000_000]
+    lane.times[1].high_ns = 1_000_000_000
     refusal = refusal_of(ask(lane, [1, 2, 3, 4], rows=2, budget_ns=1_000_000_000))
     assert refusal.code is Code.DEADLINE
     assert "the model takes 1000000000" in refusal.message
@@ -106,7 +108,7 @@ def test_a_bad_value_is_refused_before_the_model_runs_and_leaves_nothing_behind(
 
 
 def test_bad_values_pass_where_they_may() -> None:
-    lane = lane_of(NumpyEngine(SPECS, SPECS), refuse_bad_values=False)
+    lane = lane_of(NumpyEngine(SPECS, SPECS), non_finite="pass")
     answer = np.frombuffer(result_of(ask(lane, [np.inf, np.nan])).outputs[0], np.float32)
     assert np.isinf(answer[0])
     assert np.isnan(answer[1])

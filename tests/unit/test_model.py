@@ -26,7 +26,7 @@ def wide(folder: Path, elements: int) -> Path:
 def test_the_largest_reply(rows: int) -> None:
     tensor = TensorInfo("y", "float32", (5, 1000), 0)
     outputs = [memoryview(bytes(tensor.bytes_at(rows)))] * 40
-    reply = encode_frame(Result(2**64 - 1, "v" * 64, outputs, (CLOCK_MAX,) * 6))
+    reply = encode_frame(Result(2**64 - 1, "v" * 64, outputs, (CLOCK_MAX,) * 6, 2**64 - 1, 2**64 - 1))
     largest = reply_bytes_max([tensor] * 40, rows)
     assert len(reply) - PREFIX_BYTES <= largest <= len(reply) + 200
 

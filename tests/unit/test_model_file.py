@@ -29,7 +29,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     [
         (b"", "is empty: copy the model again"),
         (LFS, "Git LFS pointer.*git lfs pull"),
-        (gzip.compress(zipped()), "gzip"),
+        (gzip.compress(zipped(), mtime=0), "gzip"),
         (b"\n<!DOCTYPE html><html>not found</html>", "web page"),
         (b"\x80\x02}q\x00.", "Python pickle"),
         (b"\x89HDF\r\n", "HDF5 file"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from tests.onnx_models import constant, gru, model, value
@@ -18,6 +18,7 @@ from tickpath.engines.spec import TensorSpec
 
 # Sums of float32 products, added up in another order and passed on from step to step; relative to the largest, or to 1.
 TOLERANCE = 1e-5
+BOUND = 1e6
 
 ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus")
 
@@ -72,6 +73,8 @@ def forms(draw: st.DrawFn) -> Form:
 @settings(max_examples=150, deadline=None)
 @given(form=forms(), rows=st.integers(1, 3))
 def test_every_form(form: Form, rows: int) -> None:
+    # Unbounded activations can grow from step to step until a runtime overflows, where others need not.
+    assume(all(np.abs(array).max() < BOUND for array in run(form.model(), form.feeds(rows))))
     assert_unrolls(form, rows)
 
 

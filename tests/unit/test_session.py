@@ -9,24 +9,21 @@ from time import monotonic_ns
 
 import pytest
 import uvloop
-from tests.numpy_engine import Compute, NumpyEngine, copy_through, tensor
+from tests.numpy_engine import Compute, copy_through
 from tests.peer import Peer
-from tests.versions import catalogue_of
+from tests.versions import catalogue_of, make_version
 
 from tickpath.engines import Array
 from tickpath.observe.reader import RecordReader
-from tickpath.observe.records import RecordWriter, VersionCell, VersionDescription, version_base
+from tickpath.observe.records import RecordWriter, VersionCell, version_base
 from tickpath.server import session as session_module
-from tickpath.server.admission import model_rules
-from tickpath.server.config import ModelConfig, make_config
-from tickpath.server.executor import InlineExecutor
-from tickpath.server.lane import Lane
+from tickpath.server.config import make_config
 from tickpath.server.listeners import KEEPALIVE, listen_tcp
 from tickpath.server.polling import Polling
 from tickpath.server.service import Service
 from tickpath.server.session import Session
 from tickpath.server.version import Version
-from tickpath.wire import Goodbye, Infer, ModelInfo, Models, Result, TensorInfo
+from tickpath.wire import Goodbye, Infer, Models, Result
 
 FLOATS = 64
 
@@ -51,23 +48,6 @@ class Noted(Session):
     def _send(self, frame: bytes) -> None:
         super()._send(frame)
         self._server.answered(self)
-
-
-def echo_model(compute: Compute = copy_through) -> Version:
-    """One that runs inline, and was not warmed up: what it takes is not known."""
-    engine = NumpyEngine([tensor("x", (1, FLOATS))], [tensor("y", (1, FLOATS))], compute)
-    x, y = (TensorInfo(name, "float32", (1, FLOATS), 0) for name in "xy")
-    lane = Lane(engine, "1", (1,), refuse_bad_values=False)
-    return Version(
-        place=0,
-        config=ModelConfig("echo.onnx"),
-        info=ModelInfo("echo", "1", 0, (x,), (y,), (1,)),
-        rules=model_rules("echo", 1, (x,)),
-        executor=InlineExecutor(lane),
-        description=VersionDescription("echo", "1", "numpy", "float32", "0" * 64, "inline", (1,)),
-        engine=engine,
-        lane=lane,
-    )
 
 
 class Server:
@@ -100,7 +80,7 @@ def serving(
     async def main() -> None:
         loop = asyncio.get_running_loop()
         records = RecordWriter()
-        server = Server(loop, records, echo_model(compute))
+        server = Server(loop, records, make_version("echo", floats=FLOATS, compute=compute))
         accepting = await loop.create_server(server.session, sock=server.listener)
         try:
             await asyncio.to_thread(body, server)
@@ -209,7 +189,7 @@ def test_an_answer_that_is_too_late_is_given_and_counted() -> None:
             peer.greet()
             peer.send(ask(1, budget_ns), ask(2))
             results(peer, 2)
-        assert reader.totals()[version_base(0) + VersionCell.DEADLINE_MISSES] == 1
+        assert reader.totals()[version_base(0) + VersionCell.LATE_ANSWERS] == 1
 
     serving(body, compute=overrun)
 

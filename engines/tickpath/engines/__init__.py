@@ -8,7 +8,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from tickpath.engines.device import DeviceEngine, ExecutionContext
 from tickpath.engines.engine import DeviceLostError, Engine, EngineFailedError, Graph, ModelRefusedError
-from tickpath.engines.spec import Array, EngineSpec, FeedHint, TensorSpec
+from tickpath.engines.spec import Array, EngineSpec, FeedHint, KnownModel, TensorSpec
 
 __all__ = [
     "Array",
@@ -20,6 +20,7 @@ __all__ = [
     "ExecutionContext",
     "FeedHint",
     "Graph",
+    "KnownModel",
     "ModelRefusedError",
     "TensorSpec",
 ]

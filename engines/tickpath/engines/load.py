@@ -10,7 +10,7 @@ from tickpath.engines.device import DeviceEngine
 from tickpath.engines.engine import Engine, ModelRefusedError
 from tickpath.engines.model_file import FORMATS, check_file
 from tickpath.engines.pt2_file import is_pt2
-from tickpath.engines.spec import EngineSpec
+from tickpath.engines.spec import KnownModel
 
 Shapes = Mapping[str, tuple[int | Literal["N"], ...]]
 OnBadPlan = Literal["refuse", "rebuild", "cpu"]
@@ -24,12 +24,12 @@ def load(
     threads: int = 1,
     cpus: Set[int] | None = None,
     trusted: bool = False,
-    proven: EngineSpec | None = None,
+    known: KnownModel | None = None,
 ) -> Engine:
     """The CPU engine for this file, chosen by what it is: an archive of torch.export, else by its suffix. `shapes`:
     input name -> sizes, `"N"` on the batch axis, where the file leaves them open; `threads`: the cores one prediction
     may use; `cpus`: where threads that the engine starts run (None: where the caller's does); `trusted`: whoever made
-    the file may run code here; `proven`: what was found of this very content before, which an engine may believe.
+    the file may run code here; `known`: what was found of this very content before, which an engine may believe.
     Raises ModelRefusedError, saying what to do."""
     if path.is_dir():
         raise ModelRefusedError(f"{path}: a folder: name the .onnx file in it")
@@ -43,7 +43,7 @@ def load(
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
     from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model
 
-    return load_onnx(path, shapes, threads, cpus, proven)
+    return load_onnx(path, shapes, threads, cpus, known)
 
 
 def load_plan(path: Path, on_bad_plan: OnBadPlan, load_cpu: Callable[[Path], Engine]) -> Engine | DeviceEngine:

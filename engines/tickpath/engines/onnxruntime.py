@@ -19,7 +19,7 @@ from tickpath.engines.onnx_file import OnnxFile, read_bytes, read_onnx
 from tickpath.engines.onnx_model import read_model
 from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.probing import Probe, ProbeFailedError, Run, find_outputs, first_run
-from tickpath.engines.spec import Array, EngineSpec, TensorSpec
+from tickpath.engines.spec import Array, EngineSpec, KnownModel, TensorSpec
 
 RUNTIME: Final = f"onnxruntime {onnxruntime.__version__}"
 
@@ -83,15 +83,15 @@ def load_onnx(
     shapes: Mapping[str, Shape] | None = None,
     threads: int = 1,
     cpus: Set[int] | None = None,
-    proven: EngineSpec | None = None,
+    known: KnownModel | None = None,
 ) -> OnnxRuntimeEngine:
     """The model in this file. `shapes` gives the inputs' sizes where the file leaves them open, `"N"` on the batch
     axis; `threads` is how many cores one prediction may use, `cpus` where the runtime's own threads run (None: where
-    the caller's does); `proven`: what another process found of this very content, which is then believed. Raises
+    the caller's does); `known`: what another process found of this very content, which is then believed. Raises
     ModelRefusedError, saying what to do."""
     try:
-        if proven is not None:
-            return _proven(path, proven, threads, cpus)
+        if known is not None:
+            return _load_known(path, known, threads, cpus)
         return _load(path, shapes or {}, threads, cpus)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
@@ -136,10 +136,11 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] 
     return engine
 
 
-def _proven(path: Path, spec: EngineSpec, threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
-    content = _same_content(path, spec.sha256)
+def _load_known(path: Path, known: KnownModel, threads: int, cpus: Set[int] | None) -> OnnxRuntimeEngine:
+    spec, unpacked = known.spec, known.unpacked
+    content = _same_content(path, spec.sha256) if unpacked is None else read_bytes(unpacked)
     try:
-        session = _session(content, path.parent, threads, cpus)
+        session = _session(content, (unpacked or path).parent, threads, cpus)
     except _RuntimeRefusedError as error:
         raise ModelRefusedError(str(error)) from None
     names = tuple(tensor.name for tensor in spec.outputs)

@@ -1,6 +1,7 @@
 """What a model takes and gives, in the terms that every engine and the server share."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -63,6 +64,15 @@ class FeedHint:
 
     window: int
     states: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What another process found of a file's very content. `unpacked`: that content taken apart, where it was (see
+    onnx_unpack.py)."""
+
+    spec: "EngineSpec"
+    unpacked: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

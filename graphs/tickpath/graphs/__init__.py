@@ -4,12 +4,15 @@ from tickpath.graphs.buckets import DEFAULT_BUCKETS, BucketError, bucket_index_b
 from tickpath.graphs.device import DeviceOptions, on_device
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.slot import Slot
+from tickpath.graphs.values import Bounds, OutputRules
 from tickpath.graphs.window import Window
 
 __all__ = [
     "DEFAULT_BUCKETS",
+    "Bounds",
     "BucketError",
     "DeviceOptions",
+    "OutputRules",
     "PinnedArena",
     "Slot",
     "Window",

@@ -111,6 +111,8 @@ def plain_answer(model: str, answers: Answers) -> dict[str, object]:
     return {
         "model": model,
         "version": prediction.version,
+        "flags": [flag.name for flag in prediction.flags],
+        "age_ns": prediction.age_ns,
         "outputs": {name: array.tolist() for name, array in prediction.outputs.items()},
         "count": len(answers.total_ns),
         "total_us": _plain_summary(answers.total_ns),

@@ -116,6 +116,8 @@ def status(admin: str, as_json: bool) -> None:
 
         Console(highlight=False, markup=False).print(status_table(reply["models"]), crop=False)
         click.echo("quiet: nothing is loaded or unloaded" if reply["quiet"] else "not quiet")
+        if reply["changing"]:
+            click.echo("something is being loaded or unloaded")
 
 
 COMMANDS = (reload, load, unload, rollback, canary, shadow, quiet, status)

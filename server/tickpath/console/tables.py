@@ -8,6 +8,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from tickpath.client import Prediction
 from tickpath.console.calls import Answers
 from tickpath.console.checking import Checked
 from tickpath.console.tensors import describe
@@ -86,7 +87,7 @@ def stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str,
 
 def answer_tables(answers: Answers) -> list[object]:
     """The outputs of a call, and where its time went."""
-    parts: list[object] = []
+    parts: list[object] = _notes(answers.prediction)
     for name, array in answers.prediction.outputs.items():
         parts += [f"{name} {array.dtype.name}{list(array.shape)}", np.array2string(array, threshold=100), ""]
     total = ("client total", answers.total_ns)
@@ -94,6 +95,12 @@ def answer_tables(answers: Answers) -> list[object]:
         return [*parts, "One request, not warmed up", _single_stage_table("Stages, µs", answers.stages_ns, total)]
     parts.append(latency_table("Latency of one request after another, µs", dict([total])))
     return [*parts, stage_table("Stages, µs", answers.stages_ns, total)]
+
+
+def _notes(prediction: Prediction) -> list[object]:
+    """What to know of an answer before acting on it."""
+    age = f", {prediction.age_ns / 1e6:.3f} ms old" if prediction.age_ns else ""
+    return [f"{' and '.join(str(flag.name) for flag in prediction.flags)}{age}", ""] if prediction.flags else []
 
 
 def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:

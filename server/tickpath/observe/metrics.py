@@ -6,7 +6,7 @@ number of samples beside it says so.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -32,9 +32,10 @@ from tickpath.observe.records import (
     State,
     VersionCell,
     VersionDescription,
+    flag_cell,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
-from tickpath.wire import Code
+from tickpath.wire import Code, Flag
 
 QUANTILES: Final = ("0.5", "0.99", "0.999")
 
@@ -49,12 +50,54 @@ _BOUNDS: Final = [str(bound / 1e9) for bound in BUCKET_BOUNDS_NS.tolist()] + ["+
 Labels = tuple[str, ...]
 Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
-_OF_MODEL: Final[tuple[tuple[Family, str, str, VersionCell], ...]] = (
+_LATE: Final = {
+    "admission": VersionCell.LATE_AT_ADMISSION,
+    "queue": VersionCell.LATE_IN_QUEUE,
+    "answer": VersionCell.LATE_ANSWERS,
+}
+
+_OF_MODEL: Final[tuple[tuple[Family, str, str, int], ...]] = (
     (GaugeMetricFamily, "tickpath_in_flight", "Requests received and not yet answered.", VersionCell.IN_FLIGHT),
     (GaugeMetricFamily, "tickpath_queue_depth", "Requests that wait for their executor.", VersionCell.QUEUE_DEPTH),
     (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", VersionCell.PADDED_ROWS),
-    (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", VersionCell.DEADLINE_MISSES),
+    (
+        CounterMetricFamily,
+        "tickpath_superseded_total",
+        "Requests that a newer one with their key overtook in the queue.",
+        VersionCell.CODES + Code.SUPERSEDED,
+    ),
+    (
+        CounterMetricFamily,
+        "tickpath_reloads_total",
+        "Times that another version was made live, the start aside.",
+        VersionCell.RELOADS,
+    ),
 )
+
+_OF_SHADOW: Final[tuple[tuple[str, str, VersionCell], ...]] = (
+    (
+        "tickpath_shadow_compared_total",
+        "Answers of the live version that this one computed again, as a shadow.",
+        VersionCell.SHADOW_COMPARED,
+    ),
+    (
+        "tickpath_shadow_differed_total",
+        "Of those compared, answers that were not the same within the model's tolerance.",
+        VersionCell.SHADOW_DIFFERED,
+    ),
+    (
+        "tickpath_shadow_dropped_total",
+        "Answers not compared, since the shadow could not keep up.",
+        VersionCell.SHADOW_DROPPED,
+    ),
+)
+
+_NUMERIC: Final = {
+    "input_non_finite": flag_cell(Flag.INPUT_NON_FINITE),
+    "output_non_finite": flag_cell(Flag.OUTPUT_NON_FINITE),
+    "output_out_of_bounds": flag_cell(Flag.OUTPUT_OUT_OF_BOUNDS),
+}
+_FALLBACKS: Final = {"last": flag_cell(Flag.LAST_ANSWER), "cpu": flag_cell(Flag.CPU_ANSWER)}
 
 _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
     (GaugeMetricFamily, "tickpath_sessions", "Open sessions.", GlobalCell.SESSIONS, 1),
@@ -103,6 +146,14 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
         GlobalCell.GC_PAUSE_NS,
         1e9,
     ),
+    (
+        CounterMetricFamily,
+        "tickpath_loads_failed_total",
+        "Loads that were asked for and refused; what was served before still is.",
+        GlobalCell.LOADS_FAILED,
+        1,
+    ),
+    (GaugeMetricFamily, "tickpath_quiet", "1 while nothing may be loaded or unloaded.", GlobalCell.QUIET, 1),
 )
 
 
@@ -128,6 +179,16 @@ class SnapshotCollector(Collector):
         yield self._replays()
         for family, name, text, of_model in _OF_MODEL:
             yield self._of_model(family, name, text, of_model)
+        yield self._by(
+            "tickpath_deadline_misses_total", "Requests past their budget, by where that was known.", "stage", _LATE
+        )
+        yield self._by(
+            "tickpath_numeric_total", "Requests that were refused or flagged for their values.", "reason", _NUMERIC
+        )
+        yield self._by("tickpath_fallbacks_total", "Requests for which another answer stood in.", "kind", _FALLBACKS)
+        for name, text, of_shadow in _OF_SHADOW:
+            yield self._of_version(name, text, of_shadow)
+        yield self._reload_gap()
         for family, name, text, of_core, unit in _OF_CORE:
             yield family(name, text, value=int(self._snapshot.totals[of_core]) / unit)
         yield from self._state()
@@ -207,10 +268,34 @@ class SnapshotCollector(Collector):
             family.add_metric(labels, count)
         return family
 
-    def _of_model(self, kind: Family, name: str, text: str, cell: VersionCell) -> Metric:
+    def _of_model(self, kind: Family, name: str, text: str, cell: int) -> Metric:
         family = kind(name, text, labels=("model",))
         for labels, indices in self._by_name.items():
             family.add_metric(labels, self._sum(indices, cell))
+        return family
+
+    def _by(self, name: str, text: str, label: str, cells: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(name, text, labels=("model", label))
+        for (model,), indices in self._by_name.items():
+            for value, cell in cells.items():
+                family.add_metric((model, value), self._sum(indices, cell))
+        return family
+
+    def _of_version(self, name: str, text: str, cell: VersionCell) -> Metric:
+        family = CounterMetricFamily(name, text, labels=("model", "version"))
+        for labels, indices in self._by_version.items():
+            family.add_metric(labels, self._sum(indices, cell))
+        return family
+
+    def _reload_gap(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tickpath_reload_gap_seconds",
+            "The most that the event loop was away at a stretch while the model was last loaded; 0: never since.",
+            labels=("model",),
+        )
+        for labels, indices in self._by_name.items():
+            live = [index for index in indices if self._snapshot.core.versions[index].role == "live"]
+            family.add_metric(labels, self._sum(live, VersionCell.RELOAD_GAP_NS) / 1e9)
         return family
 
     def _state(self) -> Iterator[Metric]:

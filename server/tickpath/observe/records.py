@@ -23,13 +23,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from tickpath.wire import Code
+from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 4
+LAYOUT_VERSION: Final = 6
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
-# of a trading day. 304 bytes each.
+# of a trading day. 360 bytes each.
 VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
@@ -41,6 +41,7 @@ DESCRIPTION_BYTES_MAX: Final = 512 * 1024
 OK: Final = 0
 """The code under which an answered request is counted; the others are those of `tickpath.wire.Code`."""
 CODE_COUNT: Final = 1 + max(Code)
+FLAG_COUNT: Final = len(Flag)
 
 
 class State(enum.IntEnum):
@@ -77,14 +78,22 @@ class VersionCell(enum.IntEnum):
     IN_FLIGHT = 0
     QUEUE_DEPTH = 1
     PADDED_ROWS = 2
-    DEADLINE_MISSES = 3
-    RELOADS = 4  # times that this version was made live, the first time aside
-    RELOAD_GAP_NS = 5  # the most that the loop was away while this version was loaded and made live
-    SHADOW_COMPARED = 6  # the cells of a shadow are written by its own thread
-    SHADOW_DIFFERED = 7
-    SHADOW_DROPPED = 8
-    CODES = 9  # CODE_COUNT cells: requests by how they ended
-    REPLAYS = 9 + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+    LATE_AT_ADMISSION = 3  # budgets that could not be kept from the start
+    LATE_IN_QUEUE = 4  # budgets that were over, or as good as over, before the model ran
+    LATE_ANSWERS = 5  # budgets that were over when the answer had left
+    RELOADS = 6  # times that this version was made live, the first time aside
+    RELOAD_GAP_NS = 7  # the most that the loop was away while this version was loaded and made live
+    SHADOW_COMPARED = 8  # the cells of a shadow are written by its own thread
+    SHADOW_DIFFERED = 9
+    SHADOW_DROPPED = 10
+    FLAGS = 11  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
+    CODES = 11 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
+    REPLAYS = 11 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+
+
+def flag_cell(flag: Flag) -> int:
+    """The cell that counts what this flag tells of."""
+    return VersionCell.FLAGS + flag.bit_length() - 1
 
 
 GLOBAL_CELLS: Final = GlobalCell.CODES + CODE_COUNT
@@ -183,9 +192,6 @@ class RecordWriter:
     def add(self, cell: GlobalCell, amount: int = 1) -> None:
         self._totals[cell] += amount
 
-    def of_version(self, place: int, cell: VersionCell) -> int:
-        return self._totals[version_base(place) + cell]
-
     def set_version(self, place: int, cell: VersionCell, value: int) -> None:
         self._totals[version_base(place) + cell] = value
 
@@ -197,6 +203,13 @@ class RecordWriter:
         base = GlobalCell.CODES if place is None else version_base(place) + VersionCell.CODES
         self._totals[base + code] += 1
 
+    def flagged(self, place: int, flags: int) -> None:
+        """Count what was seen of a request, bits of `Flag`."""
+        base = version_base(place) + VersionCell.FLAGS
+        for bit in range(FLAG_COUNT):
+            if flags >> bit & 1:
+                self._totals[base + bit] += 1
+
     def answered(
         self,
         place: int,
@@ -207,12 +220,13 @@ class RecordWriter:
         stamps: tuple[int, int, int, int, int, int],
         sent_ns: int,
         event_time_ns: int,
+        replays: int = 1,
     ) -> None:
-        """Count an answered request and record its way."""
+        """Count an answered request and record its way. `replays`: 0 where it shared the run of another."""
         totals = self._totals
         base = GLOBAL_CELLS + place * VERSION_CELLS
         totals[base + _ANSWERED] += 1
-        totals[base + _REPLAYS + bucket_index] += 1
+        totals[base + _REPLAYS + bucket_index] += replays
         if rows != bucket:
             totals[base + _PADDED_ROWS] += bucket - rows
         written = self._written

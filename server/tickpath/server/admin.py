@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 LINE_BYTES_MAX: Final = 4096
 # Operators and their scripts; each holds a descriptor.
 CONNECTIONS_MAX: Final = 4
-# Between two requests of one connection.
+# Between two requests of one connection, and for one who asks and does not read.
 IDLE_S: Final = 60.0
 
 
@@ -82,11 +82,13 @@ Request = Reload | Load | Unload | Rollback | SetCanary | SetShadow | SetQuiet |
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came of it. `done` false: nothing was changed, and `text` says why and what to do."""
+    """What came of it. `done` false: nothing was changed, and `text` says why and what to do. `changing`: something is
+    being loaded or unloaded."""
 
     done: bool
     text: tuple[str, ...]
     quiet: bool
+    changing: bool
     models: tuple[ModelStatus, ...]
 
 
@@ -102,18 +104,26 @@ class Admin:
         """One connection, to its end."""
         self._connections += 1
         try:
-            if self._connections > CONNECTIONS_MAX:
-                await _write(writer, self._reply(False, f"{CONNECTIONS_MAX} connections are open: try again later"))
-                return
-            while line := await asyncio.wait_for(reader.readline(), IDLE_S):
-                await _write(writer, await self._answer(line))
-        except ValueError:  # the stream's word for a line that is too long
-            await _write(writer, self._reply(False, f"a request is one line of at most {LINE_BYTES_MAX} bytes"))
+            await self._talk(reader, writer)
         except (TimeoutError, ConnectionError):
             pass
         finally:
             self._connections -= 1
             writer.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections > CONNECTIONS_MAX:
+            await _write(writer, self._reply(False, f"{CONNECTIONS_MAX} connections are open: try again later"))
+            return
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), IDLE_S)
+            except ValueError:  # the stream's word for a line that is too long
+                await _write(writer, self._reply(False, f"a request is one line of at most {LINE_BYTES_MAX} bytes"))
+                return
+            if not line:
+                return
+            await _write(writer, await self._answer(line))
 
     async def _answer(self, line: bytes) -> Reply:
         try:
@@ -152,12 +162,13 @@ class Admin:
         return told
 
     def _reply(self, done: bool, *text: str) -> Reply:
-        return Reply(done, text, self._deployment.is_quiet, self._deployment.status())
+        deployment = self._deployment
+        return Reply(done, text, deployment.is_quiet, deployment.is_changing, deployment.status())
 
 
 async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
     writer.write(msgspec.json.encode(reply) + b"\n")
-    await writer.drain()
+    await asyncio.wait_for(writer.drain(), IDLE_S)
 
 
 def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
@@ -169,6 +180,8 @@ def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Await
             await reload()
         except REFUSALS as error:
             log.warning("reload: %s", error)
+        except Exception:
+            log.exception("reload: a fault of the server refused it")
 
     def begin() -> None:
         task = loop.create_task(run())

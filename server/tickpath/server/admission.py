@@ -12,11 +12,13 @@ OUR_FAULT: Final = "a fault of the server, which its log describes: please repor
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a request does not run: the code, and a text that says what was expected, what came and what to do.
-    `next_sequence`: what its feed takes next, where it is a tick."""
+    """Why a request is not answered: the code, and a text that says what was expected, what came and what to do.
+    `flags`: what the model's numeric policy saw of it, bits of `Flag`. `next_sequence`: what its feed takes next, where
+    it is a tick."""
 
     code: Code
     message: str
+    flags: int = 0
     next_sequence: int = 0
 
 
@@ -53,7 +55,10 @@ def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusa
     if (refusal := refuse_inputs(infer.inputs, rows, rules)) is not None:
         return refusal
     if infer.feed:
-        return Refusal(Code.BAD_VALUE, f"feed must be 0 in an Infer, {infer.feed} came: send a Tick to a feed")
+        return Refusal(
+            Code.BAD_VALUE,
+            f"feed must be 0 in a request to model {rules.model!r}, {infer.feed} came: a feed is asked by Tick",
+        )
     return refuse_priority(infer.priority, priority_levels)
 
 
@@ -78,10 +83,8 @@ def refuse_priority(priority: int, priority_levels: int) -> Refusal | None:
     return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {priority} came")
 
 
-def refuse_load(
-    request_id: int, in_flight: Mapping[int, object], limits: Limits, queue_room: bool, model: str
-) -> Refusal | None:
-    """The refusal of a request for which there is no room, or None. `in_flight`: what this session waits for, by id."""
+def refuse_load(request_id: int, in_flight: Mapping[int, object], limits: Limits) -> Refusal | None:
+    """The refusal of a request for which its session has no room, or None. `in_flight`: what it waits for, by id."""
     if request_id in in_flight:
         return Refusal(
             Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"
@@ -91,8 +94,6 @@ def refuse_load(
             Code.OVERLOADED,
             f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer",
         )
-    if not queue_room:
-        return Refusal(Code.OVERLOADED, f"the queue of model {model!r} is full: send less, or raise its queue_max")
     return None
 
 

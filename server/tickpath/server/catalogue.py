@@ -120,6 +120,11 @@ class Catalogue:
         """All that are loaded."""
         return tuple(version for model in self._models.values() for version in model.loaded.values())
 
+    def live(self, name: str) -> Version | None:
+        """The version that answers for this name."""
+        model = self._models.get(name)
+        return None if model is None else model.live
+
     def model(self, name: str) -> Model:
         """Raises CatalogueError where there is none of this name."""
         if (model := self._models.get(name)) is None:
@@ -159,6 +164,8 @@ class Catalogue:
         model.loaded[version.label] = version
         if keep:
             model.kept.add(version.label)
+        if (version.name, version.label) in self._routes:  # someone asked for it before it was unloaded
+            self._pinned(version)
 
     def make_live(self, version: Version) -> tuple[Version, ...]:
         """From the next request on, this version answers for its model."""
@@ -173,20 +180,18 @@ class Catalogue:
         self._lead(model, old)
         return self._drop_unused(model)
 
-    def rollback(self, name: str) -> Version:
-        """The version that was live before is live again. Returns it."""
+    def rollback(self, name: str) -> tuple[Version, ...]:
+        """The version that was live before is live again, and the other one the one before."""
         model = self.model(name)
         if model.previous is None:
             raise CatalogueError(f"model {name!r} has no version to go back to: none was live before")
-        self.make_live(model.previous)
-        assert model.live is not None
-        return model.live
+        return self.make_live(model.previous)
 
     def set_canary(self, name: str, canary: Canary | None) -> tuple[Version, ...]:
         """Give a share of the clients to another version, or to none."""
         model = self.model(name)
         if canary is not None:
-            _check_alike(model, canary.version, "a canary")
+            self._check_alike(model, canary.version, "a canary")
         model.canary = canary
         self._lead(model, model.live)
         return self._drop_unused(model)
@@ -195,7 +200,7 @@ class Catalogue:
         """Have another version compute what is answered, or none."""
         model = self.model(name)
         if shadow is not None:
-            _check_alike(model, shadow.version, "a shadow")
+            self._check_alike(model, shadow.version, "a shadow")
         model.shadow = shadow
         self._lead(model, model.live)
         return self._drop_unused(model)
@@ -254,6 +259,22 @@ class Catalogue:
         route.live = version
         return route
 
+    def _check_alike(self, model: Model, version: Version, what: str) -> None:
+        """Whether a version can stand beside the live one. Raises CatalogueError."""
+        live = model.live
+        refusal = f"version {version.label!r} of model {model.name!r} can't be {what}"
+        if self.version(model.name, version.label) is not version:
+            raise CatalogueError(f"{refusal}: it was unloaded meanwhile: load it again")
+        if live is None:
+            raise CatalogueError(f"{refusal}: no version is live: reload the model first")
+        if live is version:
+            raise CatalogueError(f"{refusal}: it is the live one")
+        if signature(live) != signature(version):
+            raise CatalogueError(
+                f"{refusal} of version {live.label}: it takes {version.engine.spec.describe()}, the live one "
+                f"{live.engine.spec.describe()}"
+            )
+
     def _drop_unused(self, model: Model) -> tuple[Version, ...]:
         used = set(map(id, model.in_use()))
         unused = tuple(version for version in model.loaded.values() if id(version) not in used)
@@ -277,14 +298,3 @@ def key_of(client: str) -> int:
 def _close(route: Route, why: str) -> None:
     route.live = route.canary = route.shadow = None
     route.gone = Refusal(Code.UNKNOWN_MODEL, why)
-
-
-def _check_alike(model: Model, version: Version, what: str) -> None:
-    live = model.live
-    if live is None or live is version:
-        raise CatalogueError(f"version {version.label!r} of model {model.name!r} can't be {what}: it is the live one")
-    if signature(live) != signature(version):
-        raise CatalogueError(
-            f"version {version.label!r} of model {model.name!r} can't be {what} of version {live.label}: it takes "
-            f"{version.engine.spec.describe()}, the live one {live.engine.spec.describe()}"
-        )

@@ -1,6 +1,7 @@
 """What one version answers beside what another answered to the same request."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -8,7 +9,9 @@ import numpy as np
 from tickpath.engines import Array, TensorSpec
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.verification import Difference, Tolerance, compare
-from tickpath.wire import PREFIX_BYTES, Infer, Result, decode_server_message
+from tickpath.wire import PREFIX_BYTES, Flag, Infer, Result, decode_server_message
+
+_CPU_ANSWER: Final = int(Flag.CPU_ANSWER)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -46,7 +49,7 @@ def compare_answers(
     for infer, frame in answered:
         requests += 1
         outcome = lane.run(msgspec.structs.replace(infer, budget_ns=0), 0, 0)
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, Answer) or outcome.flags & _CPU_ANSWER:
             refused += 1
             continue
         found = differences(outputs, infer.rows, frame, outcome.frame, tolerance)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 import msgspec
 
 from tickpath.observe.records import BUCKETS_MAX
+from tickpath.server.numeric_policy import NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
@@ -38,6 +39,8 @@ Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 # A share or an amount: what is no number, or no bound, gates nothing.
 Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
+# What is infinite, or no number, bounds nothing.
+Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 
 class ConfigError(Exception):
@@ -74,12 +77,31 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shapes: dict[str, Shape] = {}
     # auto: inline on the loop where the model is short, on a thread of its own where it is long (see executor.py).
     executor: Literal["auto", "inline", "thread"] = "auto"
-    # refuse: an input with a NaN or an infinity is BAD_VALUE. Engines hide NaN (seen: DeepLOB, GRU, forests give a
-    # finite answer).
-    non_finite: Literal["refuse", "pass"] = "refuse"
+    # An input with a NaN or an infinity. refuse: BAD_VALUE, since engines hide NaN (seen: DeepLOB, GRU, forests give a
+    # finite answer). flag: answered, and marked. pass: nobody looks.
+    non_finite: Reaction = "refuse"
+    # An output with one: the same, but ENGINE_FAILED. A model that is fed finite numbers seldom makes others.
+    output_non_finite: Reaction = "pass"
+    # The least and the largest value that outputs may have, all of them or by name; and what becomes of others.
+    output_min: Number | dict[str, Number] | None = None
+    output_max: Number | dict[str, Number] | None = None
+    out_of_bounds: Reaction = "refuse"
+    # What stands in for an answer that the engine could not give, always marked. last: the session's last good one;
+    # cpu: the same request on the CPU engine, of a model that runs on another.
+    fallback: Literal["none", "last", "cpu"] = "none"
+    # Whether it also stands in for an answer that is refused for its values.
+    fallback_for_refused: bool = False
+    # How old a last answer may be. In a second a client asks again many times; a model that fails for longer is out of
+    # order, and whoever trades on it must be told.
+    fallback_age_max_s: Seconds = 1.0
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # Requests that wait may share a run, of up to so many rows; 0: none do. A model that answers within the receipt has
+    # none that wait, so with this it runs on a thread.
+    batch_rows_max: Annotated[int, msgspec.Meta(ge=0, le=65536)] = 0
+    # How long a request may wait for others to share its run, where nothing else holds it up.
+    batch_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
     # NAME.onnx beside it on the CPU. Both can take what a start has no time for, so they are asked for.
     on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
@@ -108,6 +130,13 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def served_name(self) -> str:
         return self.name or Path(self.path).stem
+
+    @property
+    def numeric(self) -> NumericPolicy:
+        """What becomes of values that are none, or out of bounds."""
+        return NumericPolicy(
+            self.non_finite, self.output_non_finite, self.out_of_bounds, self.output_min, self.output_max
+        )
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,6 +231,13 @@ def check_model(model: ModelConfig) -> ModelConfig:
             f"{model.path}: {model.served_name!r} can't be a model's name, which is {NAME_WORDS}: give it a --name, "
             "or a name in the configuration"
         )
+    if model.batch_rows_max and model.executor == "inline":
+        raise ConfigError(
+            f"model {model.served_name!r}: inline, no request waits for another to share a run: leave batch_rows_max "
+            'or executor = "inline" out'
+        )
+    if model.batch_us and not model.batch_rows_max:
+        raise ConfigError(f"model {model.served_name!r}: batch_us is for batch_rows_max, which is 0: give both")
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")

@@ -7,8 +7,8 @@ before the swap changes nothing. What nothing leads to any more is retired when 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence, Set
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import localtime
 from typing import Final
@@ -132,14 +132,15 @@ class Deployment:
         """Have this version of a model ready beside the live one, until it is unloaded."""
         async with self._change():
             try:
-                loading = await self._load(await self._loader.run(lambda: self._source.read_version(name, label)))
+                config = await self._loader.run(lambda: self._source.read_version(name, label))
+                with self._gap_noted(name):
+                    loading = await self._load(config)
             except REFUSALS as error:
                 self._failed(error)
                 raise
             self._catalogue.keep(loading.version)
-            if self._catalogue.model(name).live is None:
-                self._catalogue.make_live(loading.version)
-            self._settle()
+            unused = self._catalogue.make_live(loading.version) if self._catalogue.live(name) is None else ()
+            self._settle(unused)
             return loading.told("is loaded")
 
     async def unload(self, name: str, label: str | None = None) -> str:
@@ -152,21 +153,24 @@ class Deployment:
             return f"model {name}: version {label} is unloaded"
 
     async def rollback(self, name: str) -> str:
-        """Have the version that was live before answer again, at once; also while it is quiet."""
-        async with self._changing:
-            live = self._catalogue.rollback(name)
-            self._records.add_version(live.place, VersionCell.RELOADS)
-            self._settle()
-            return f"model {name}: version {live.label} is live again"
+        """Have the version that was live before answer again, at once: while another is being loaded, and while it is
+        quiet."""
+        unused = self._catalogue.rollback(name)
+        live = self._catalogue.live(name)
+        assert live is not None
+        self._records.add_version(live.place, VersionCell.RELOADS)
+        self._settle(unused)
+        told = f"model {name}: version {live.label} is live again"
+        log.info("%s", told)
+        return told
 
     async def canary(self, name: str, label: str | None, share: float) -> str:
-        """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all."""
-        async with self._changing:
-            canary = None if label is None else Canary(self._catalogue.version(name, label), share)
-            self._settle(self._catalogue.set_canary(name, canary))
-            if label is None:
-                return f"model {name}: no canary"
-            return f"model {name}: version {label} answers {share:.4%} of the clients"
+        """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all. At once."""
+        canary = None if label is None else Canary(self._catalogue.version(name, label), share)
+        self._settle(self._catalogue.set_canary(name, canary))
+        if label is None:
+            return f"model {name}: no canary"
+        return f"model {name}: version {label} answers {share:.4%} of the clients"
 
     async def shadow(self, name: str, label: str | None) -> str:
         """Have a loaded version compute what is answered, and compare; None: none does."""
@@ -177,16 +181,22 @@ class Deployment:
             version = self._catalogue.version(name, label)
             run = await self._loader.run(lambda: ShadowRun(version, self._records, self._cpus))
             self._shadows.append(run)
+            unused: Sequence[Version] = ()
             try:
-                self._catalogue.set_shadow(name, run)
+                unused = self._catalogue.set_shadow(name, run)
             finally:
-                self._settle()
+                self._settle(unused)
             return f"model {name}: version {label} computes what is answered"
 
     @property
     def versions(self) -> tuple[Version, ...]:
         """All that are loaded."""
         return self._catalogue.versions
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether something is being loaded or unloaded."""
+        return self._changing.locked()
 
     @property
     def is_quiet(self) -> bool:
@@ -231,14 +241,22 @@ class Deployment:
         """Load what is new of one model, and make live what is to be."""
         told = []
         for config in await self._loader.run(lambda: self._source.read(name)):
-            watch = GapWatch(self._service.loop)
-            try:
+            with self._gap_noted(name):
                 loading = await self._load(config)
                 told.append(self._made_live(loading) if config.live else self._kept(loading))
-            finally:
-                gap_ns = watch.stop()
-            self._records.set_version(loading.version.place, VersionCell.RELOAD_GAP_NS, gap_ns)
         return told
+
+    @contextmanager
+    def _gap_noted(self, name: str) -> Iterator[None]:
+        """Note the longest time that the loop was away during a load, whatever came of it, with the version that is
+        live after it."""
+        watch = GapWatch(self._service.loop)
+        try:
+            yield
+        finally:
+            gap_ns = watch.stop()
+            if (live := self._catalogue.live(name)) is not None:
+                self._records.set_version(live.place, VersionCell.RELOAD_GAP_NS, gap_ns)
 
     async def _load(self, config: ModelConfig) -> Loading:
         """The version of this configuration: as it is, where it is loaded already with the same content."""
@@ -252,8 +270,9 @@ class Deployment:
             self._device_lost(error)
             raise DeploymentError(f"the device is lost, so the server ends: {error}") from None
         try:
+            await self._check_unchanged(config, place)
             change = await self._compare(loaded.prepared)
-        except DeploymentError:
+        except (DeploymentError, OSError):
             await self._loader.discard(loaded.prepared)
             raise
         version = self._started(loaded.prepared, place)
@@ -262,12 +281,20 @@ class Deployment:
         news = f"verified by {loaded.proven.verified.describe()}"
         return Loading(version, f"{news}; {change.describe()}" if change else news)
 
+    async def _check_unchanged(self, config: ModelConfig, place: Place) -> None:
+        """What was loaded is what the place is for. Raises DeploymentError, OSError."""
+        if await self._loader.run(lambda: self._digests.of(config)) != place.digest:
+            raise DeploymentError(
+                f"{config.path}: its folder changed while it was loaded: reload once it is whole, or add versions by "
+                "renaming"
+            )
+
     async def _compare(self, prepared: PreparedModel) -> Change | None:
         """The new version's answers to what the live one answered lately. None: they can't be compared. Raises
         DeploymentError where they differ by more than the model allows."""
         config = prepared.config
         name, max_change = config.served_name, config.max_change if config.live else None
-        live = self._catalogue.model(name).live if name in self._catalogue.names else None
+        live = self._catalogue.live(name)
         if live is None:
             return None
         if signature(live) != (prepared.inputs, prepared.outputs):
@@ -304,7 +331,7 @@ class Deployment:
 
     def _made_live(self, loading: Loading) -> str:
         """The swap."""
-        version, old = loading.version, self._catalogue.model(loading.version.name).live
+        version, old = loading.version, self._catalogue.live(loading.version.name)
         if old is version:
             return f"model {version.name}: version {version.label} is live, nothing has changed"
         unused = self._catalogue.make_live(version)
@@ -327,7 +354,7 @@ class Deployment:
             task.add_done_callback(self._retiring.discard)
 
     async def _retire(self, version: Version) -> None:
-        while self._records.of_version(version.place, VersionCell.IN_FLIGHT):
+        while not version.executor.idle():
             await asyncio.sleep(RETIRE_POLL_S)
         await self._loader.retire(version)
         self._digests.forget(version.config)

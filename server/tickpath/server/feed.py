@@ -42,7 +42,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     parts: tuple[bytes, ...]
 
 
-class Turn(msgspec.Struct, frozen=True):
+class TakenTick(msgspec.Struct, frozen=True):
     """One tick that was taken."""
 
     feed: "Feed"
@@ -164,62 +164,80 @@ class Feed:
             f'{self.key!r}: send finite values, or serve the model with non_finite = "pass"',
         )
 
-    def take(self, tick: Tick, received_ns: int) -> tuple[Infer, Turn]:
+    def take(self, tick: Tick, received_ns: int) -> tuple[Infer, TakenTick]:
         """The tick as what the model is asked. Its inputs are good until the next tick is taken."""
-        inputs = list(tick.inputs)
-        for place, window in enumerate(self._windows):
-            if window is not None:
-                row = inputs[place]
-                assert row is not None, "an input with a window is required"
-                window.put(row)
-                if self._state is None:
-                    inputs[place] = window.view()
-        self.filled = min(self.filled + 1, self.spec.window)
         self.next_sequence += 1
         self.in_flight += 1
-        if self._state is None:
-            data: list[memoryview | None] = [None] * self.spec.input_count
-            for each, value in zip(self.spec.inputs, inputs, strict=True):
-                data[each.place] = value
-            infer = Infer(tick.id, self.route.handle, 1, data, tick.budget_ns, tick.priority, 0, tick.event_time_ns)
-            return infer, Turn(self, self.next_sequence, self.ready, 0, 0)
-        # No client can send a feed below 0: that this is a tick of an open feed needs no further proof.
-        infer = Infer(tick.id, self.route.handle, 1, inputs, 0, 0, -self.number, tick.event_time_ns)
-        late_ns = received_ns + tick.budget_ns if tick.budget_ns else 0
-        return infer, Turn(self, self.next_sequence, self.ready, late_ns, tick.budget_ns)
+        if self._state is not None:
+            # No client can send a feed below 0: that this is a tick of an open feed needs no further proof.
+            infer = Infer(tick.id, self.route.handle, 1, tick.inputs, 0, 0, -self.number, tick.event_time_ns)
+            ready = self.spec.pads or self.filled + 1 >= self.spec.window
+            late_ns = received_ns + tick.budget_ns if tick.budget_ns else 0
+            return infer, TakenTick(self, self.next_sequence, ready, late_ns, tick.budget_ns)
+        self._put(tick)
+        data: list[memoryview | None] = [None] * self.spec.input_count
+        for each, value, window in zip(self.spec.inputs, tick.inputs, self._windows, strict=True):
+            data[each.place] = value if window is None else window.view()
+        infer = Infer(tick.id, self.route.handle, 1, data, tick.budget_ns, tick.priority, 0, tick.event_time_ns)
+        return infer, TakenTick(self, self.next_sequence, self.ready, 0, 0)
+
+    def keep(self, tick: Tick) -> None:
+        """The tick runs, or has run: where a state stands for the window, the row is kept beside it."""
+        if self._state is not None:
+            self._put(tick)
+
+    def _put(self, tick: Tick) -> None:
+        for window, row in zip(self._windows, tick.inputs, strict=True):
+            if window is not None:
+                assert row is not None, "an input with a window is required"
+                window.put(row)
+        self.filled = min(self.filled + 1, self.spec.window)
 
     @property
     def must_run(self) -> bool:
         """Whether a tick has to run even where nobody gets its answer."""
         return self._state is not None
 
-    def ended(self, turn: Turn, outcome: Answer | Refusal, now_ns: int) -> Answer | Refusal:
+    def turned_away(self, taken: TakenTick, refusal: Refusal) -> Refusal:
+        """There was no room for a tick after all. It is taken back where it would have to run."""
+        if self._state is None:
+            return msgspec.structs.replace(refusal, next_sequence=self._over(taken))
+        self.next_sequence -= 1
+        self._over(taken)
+        return msgspec.structs.replace(refusal, next_sequence=self.next_sequence)
+
+    def ended(self, taken: TakenTick, outcome: Answer | Refusal, now_ns: int) -> Answer | Refusal:
         """A tick that was taken is over. Returns what its client is told."""
-        self.in_flight -= 1
         if type(outcome) is not Answer:
             if self._state is not None:
                 self.lost = self._state.lost
-            outcome = msgspec.structs.replace(outcome, next_sequence=turn.next_sequence)
-        elif not turn.ready:
-            outcome = self.warming(turn)
-        elif turn.late_ns and now_ns > turn.late_ns:
+            outcome = msgspec.structs.replace(outcome, next_sequence=taken.next_sequence)
+        elif not taken.ready:
+            outcome = self.warming(taken)
+        elif taken.late_ns and now_ns > taken.late_ns:
             outcome = Refusal(
                 Code.DEADLINE,
-                f"the answer came {now_ns - turn.late_ns} ns after the budget of {turn.budget_ns} ns; feed "
+                f"the answer came {now_ns - taken.late_ns} ns after the budget of {taken.budget_ns} ns; feed "
                 f"{self.key!r} has taken the tick",
-                turn.next_sequence,
+                next_sequence=taken.next_sequence,
             )
-        if not self.in_flight:
-            self._do_waiting()
+        self._over(taken)
         return outcome
 
-    def warming(self, turn: Turn) -> Refusal:
+    def _over(self, taken: TakenTick) -> int:
+        """A tick is not under way any more. Returns what comes behind it."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._do_waiting()
+        return taken.next_sequence
+
+    def warming(self, taken: TakenTick) -> Refusal:
         """What a tick is told whose row is taken and whose window is not full."""
         return Refusal(
             Code.NOT_READY,
-            f"feed {self.key!r} has taken the row; its window holds {min(turn.next_sequence - 1, self.filled)} of "
+            f"feed {self.key!r} has taken the row; its window holds {self.filled} of "
             f"{self.spec.window} rows, and answers come from the last on",
-            turn.next_sequence,
+            next_sequence=taken.next_sequence,
         )
 
     def _gap(self, came: int) -> str:

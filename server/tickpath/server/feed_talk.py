@@ -98,13 +98,15 @@ class FeedTalk:
             self._refuse(
                 request_id,
                 version,
-                Refusal(Code.BAD_VALUE, f"the snapshot does not fit feed {feed.key!r}: {unfit}", feed.next_sequence),
+                Refusal(Code.BAD_VALUE, f"the snapshot does not fit feed {feed.key!r}: {unfit}", 0, feed.next_sequence),
             )
             return
         feed.recover()
         if why := why or feed.lost:
             self._service.records.add(GlobalCell.FEED_GAPS)
-            refusal = Refusal(Code.FEED_GAP, f"feed {feed.key!r} can't go on ({why}): open it anew", feed.next_sequence)
+            refusal = Refusal(
+                Code.FEED_GAP, f"feed {feed.key!r} can't go on ({why}): open it anew", 0, feed.next_sequence
+            )
             self._refuse(request_id, version, refusal)
             return
         self._write(

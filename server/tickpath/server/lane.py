@@ -12,8 +12,12 @@ import msgspec
 from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
+from tickpath.server.compute_time import ComputeTime
+from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Turn
+from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs
 from tickpath.server.recent import RecentAnswers
-from tickpath.wire import Code, Infer, Result, encode_frame
+from tickpath.wire import Code, Flag, Infer, Result, encode_frame
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +27,7 @@ WARM_REPLAYS_MIN: Final = 8
 WARM_NS_PER_BUCKET: Final = 20_000_000
 WARM_REPLAYS_MAX: Final = 300
 
+_INPUT_NON_FINITE: Final = int(Flag.INPUT_NON_FINITE)
 _LOST: Final = Refusal(Code.NOT_READY, "this server has lost its device and ends: go to another")
 
 DeviceLost = Callable[[DeviceLostError], object]
@@ -32,35 +37,77 @@ Stamps = tuple[int, int, int, int, int, int]
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A request that has run: the whole reply frame and what the records keep of it."""
+    """A request that is answered: the whole reply frame and what the records keep of it. `flags`: all that was seen on
+    the way, which may be more than the reply tells of itself. `replays`: 0 where it shared the run of another, which
+    has 1; `bucket` is then what of the bucket is counted here."""
 
     frame: bytes
+    bucket_index: int
+    bucket: int
+    stamps: Stamps
+    flags: int = 0
+    replays: int = 1
+
+
+class _AnswerRefusedError(Exception):
+    """An output is not to be given. The text says why."""
+
+
+class Failed(Refusal, frozen=True, gc=False, kw_only=True):
+    """A request that has run and has no answer: the runtime failed, or an output is refused. Another answer may stand
+    in for it, with what is kept of its way."""
+
     bucket_index: int
     bucket: int
     stamps: Stamps
 
 
 class Lane:
-    """The slots of one model, one per bucket, and the way through them. Raises EngineFailedError, DeviceLostError."""
+    """The slots of one model, one per bucket, and the way through them. Raises EngineFailedError,
+    DeviceLostError.
 
-    def __init__(self, engine: Engine, version: str, buckets: tuple[int, ...], refuse_bad_values: bool) -> None:
+    `standby`: runs again what fails here, on another engine. `mark`: a flag of every answer of this lane.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: ModelConfig,
+        buckets: tuple[int, ...],
+        standby: "Lane | None" = None,
+        mark: int = 0,
+    ) -> None:
+        spec, policy = engine.spec, config.numeric
+        rules = policy.output_rules(spec.outputs)
         # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
-        slots = [Slot(engine, bucket) for bucket in reversed(buckets)]
+        slots = [Slot(engine, bucket, rules) for bucket in reversed(buckets)]
         self.slots = slots[::-1]
-        self._version = version
+        self.standby = standby
+        self._config = config
+        self._version = config.version
+        self.optional_inputs = tuple(index for index, tensor in enumerate(spec.inputs) if tensor.optional)
         self._bucket_index = bucket_index_by_rows(buckets)
-        self._refuse_bad_values = refuse_bad_values
+        self._policy = policy
+        self._looks_at_inputs = policy.inputs != "pass"
+        self._looks_at_outputs = policy.outputs != "pass" or policy.checks_bounds
+        self._mark = mark
         self.device_lost: DeviceLost = _untold
         """Who is told that the device is gone, once the lane serves."""
-        spec = engine.spec
         self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
+        self.times = [ComputeTime(0) for _ in buckets]
+        """What a request of each bucket takes now. Written by the loop's thread, which knows when answers have left."""
+
+    def time_of(self, rows: int) -> ComputeTime:
+        """What a request of so many rows takes."""
+        return self.times[self._bucket_index[rows]]
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """Replay every bucket until it costs what it will cost, on inputs of its own (`samples`, by bucket).
         Raises EngineFailedError, DeviceLostError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
+        self.times = [ComputeTime(compute_ns) for compute_ns in self.compute_ns]
 
     def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
         """Schedule, copy in, replay, copy out: the way of every request. Never raises, since a lane must go on: a
@@ -68,29 +115,88 @@ class Lane:
         started_ns = monotonic_ns()
         try:
             bucket_index = self._bucket_index[infer.rows]
-            if infer.budget_ns and started_ns + self.compute_ns[bucket_index] > received_ns + infer.budget_ns:
-                return _too_late(infer.budget_ns, started_ns - received_ns, self.compute_ns[bucket_index])
+            if infer.budget_ns and (
+                too_late := _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
+            ):
+                return too_late
             slot = self.slots[bucket_index]
             slot.fill(infer.rows, infer.inputs)
-            if self._refuse_bad_values and (name := slot.bad_value()) is not None:
-                return _bad_value(name)
+            flags = self._mark
+            if self._looks_at_inputs and (name := slot.bad_value()) is not None:
+                if self._policy.inputs == "refuse":
+                    return input_refusal(name)
+                flags |= _INPUT_NON_FINITE
             filled_ns = monotonic_ns()
             slot.replay()
             computed_ns = monotonic_ns()
+            if self._looks_at_outputs and slot.has_bad_output(infer.rows):
+                seen, why = judge_outputs(
+                    self._policy, slot.non_finite_output(infer.rows), slot.output_outside(infer.rows)
+                )
+                flags |= seen
+                if why:
+                    raise _AnswerRefusedError(f"the answer is refused: {why}")
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
-            frame = encode_frame(Result(infer.id, self._version, outputs, stamps))
+            frame = encode_frame(Result(infer.id, self._version, outputs, stamps, flags))
             if started_ns >= self.recent.next_ns:
                 self.recent.keep(infer, frame, started_ns)
-        except EngineFailedError as error:
-            return Refusal(Code.ENGINE_FAILED, f"the model's runtime failed: {error}")
+        except (EngineFailedError, _AnswerRefusedError) as error:
+            stamps = (first_byte_ns, received_ns, started_ns, filled_ns, now_ns := monotonic_ns(), now_ns)
+            why = str(error) if type(error) is _AnswerRefusedError else f"the model's runtime failed: {error}"
+            return self._failed(infer, why, bucket_index, flags, stamps)
         except DeviceLostError as error:
             self.device_lost(error)
             return _LOST
         except Exception:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
-        return Answer(frame, bucket_index, slot.bucket, stamps)
+        return Answer(frame, bucket_index, slot.bucket, stamps, flags)
+
+    def run_turn(self, turn: Turn) -> list[Answer | Refusal]:
+        """Run requests that share a run, or one alone. Where there is anything the matter with a shared run, each
+        request is run by itself, so that none suffers for another."""
+        if len(turn) > 1 and (answers := self._run_together(turn)) is not None:
+            return answers
+        return [self.run(request.infer, request.first_byte_ns, request.received_ns) for request in turn]
+
+    def _run_together(self, turn: Turn) -> list[Answer | Refusal] | None:
+        """As `run`, for requests whose rows lie behind one another in one slot. None: it can't be, or it failed."""
+        started_ns = monotonic_ns()
+        bucket_index = self._bucket_index[sum(request.infer.rows for request in turn)]
+        time = self.times[bucket_index]
+        budgets = ((each.infer.budget_ns, started_ns - each.received_ns) for each in turn if each.infer.budget_ns)
+        if any(_too_late(budget_ns, waited_ns, time) for budget_ns, waited_ns in budgets):
+            return None
+        slot = self.slots[bucket_index]
+        try:
+            rows = slot.fill_together([(request.infer.rows, request.infer.inputs) for request in turn])
+            if self._looks_at_inputs and slot.bad_value() is not None:
+                return None
+            filled_ns = monotonic_ns()
+            slot.replay()
+            computed_ns = monotonic_ns()
+            if self._looks_at_outputs and slot.has_bad_output(rows):
+                return None
+            return self._share_out(turn, bucket_index, rows, (started_ns, filled_ns, computed_ns, monotonic_ns()))
+        except Exception:  # each by itself will say what it is
+            log.debug("a shared run failed", exc_info=True)
+            return None
+
+    def _share_out(
+        self, turn: Turn, bucket_index: int, rows: int, ran: tuple[int, int, int, int]
+    ) -> list[Answer | Refusal]:
+        """Each request's own rows. The first one stands for the run, with all rows that only fill the bucket."""
+        slot, start, answers = self.slots[bucket_index], 0, list[Answer | Refusal]()
+        for request in turn:
+            infer = request.infer
+            stamps = (request.first_byte_ns, request.received_ns, *ran)
+            outputs = slot.read_from(start, infer.rows)
+            frame = encode_frame(Result(infer.id, self._version, outputs, stamps, self._mark))
+            bucket = infer.rows if start else infer.rows + slot.bucket - rows
+            answers.append(Answer(frame, bucket_index, bucket, stamps, self._mark, replays=0 if start else 1))
+            start += infer.rows
+        return answers
 
     @property
     def unsettled(self) -> bool:
@@ -104,6 +210,19 @@ class Lane:
         """Give back buffers and graphs. Nothing may run any more."""
         self.slots.clear()
         self.recent.clear()
+        if self.standby is not None:
+            self.standby.close()
+
+    def _failed(self, infer: Infer, why: str, bucket_index: int, flags: int, stamps: Stamps) -> Answer | Refusal:
+        """The request has no answer here; perhaps it has one on the standby."""
+        bucket = self.slots[bucket_index].bucket
+        failed = Failed(Code.ENGINE_FAILED, why, flags, bucket_index=bucket_index, bucket=bucket, stamps=stamps)
+        if self.standby is None or not stands_in(self._config, failed):
+            return failed
+        answer = self.standby.run(infer, stamps[0], stamps[1])
+        if type(answer) is not Answer:
+            return failed
+        return msgspec.structs.replace(answer, flags=answer.flags | flags)
 
 
 def _untold(_error: DeviceLostError) -> None:
@@ -121,17 +240,18 @@ def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
     return int(median(times_ns[WARM_REPLAYS_MIN // 2 :]))
 
 
-def _too_late(budget_ns: int, waited_ns: int, compute_ns: int) -> Refusal:
+def _too_late(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+    needed_ns = time.needed_ns(budget_ns)
+    if waited_ns + needed_ns <= budget_ns:
+        return None
     return Refusal(
         Code.DEADLINE,
         f"the budget of {budget_ns} ns can't be kept: the request has waited {waited_ns} ns and the model takes "
-        f"{compute_ns}, so it was not run",
+        f"{needed_ns}, so it was not run",
     )
 
 
-def _bad_value(name: str) -> Refusal:
-    return Refusal(
-        Code.BAD_VALUE,
-        f"input {name!r} holds a NaN or an infinity (or a bool other than 0 and 1), which this server refuses "
-        'since models hide it: send finite values, or serve the model with --non-finite pass (non_finite = "pass")',
-    )
+def stands_in(config: ModelConfig, failed: Failed) -> bool:
+    """Whether another answer may stand in for this one: always where there is none, and where it is refused, if that
+    is allowed."""
+    return config.fallback_for_refused or not failed.flags & OUTPUT_FLAGS

@@ -10,10 +10,12 @@ Rules
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
 
 from tickpath.engines import Engine, ModelRefusedError
 from tickpath.server.config import ModelConfig
@@ -25,6 +27,8 @@ from tickpath.server.version import Version
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+MEMORY_FOLDER: Final = "/dev/shm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +72,26 @@ class Loader:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, config: ModelConfig) -> Loaded:
-        try:
-            verdict = self._prover.prove(Task(config, self._frame_bytes_max))
-        except OSError as error:
-            raise ModelRefusedError(f"{config.path}: no process to prove it in: {error.strerror}") from None
-        if isinstance(verdict, Refused):
-            raise ModelRefusedError(verdict.text)
-        prepared = prepare_model(config, self._cpus, self._frame_bytes_max, verdict.engine_spec)
-        return Loaded(prepared, verdict)
+        with _folder() as folder:
+            try:
+                verdict = self._prover.prove(Task(config, self._frame_bytes_max, folder))
+            except OSError as error:
+                raise ModelRefusedError(f"{config.path}: no process to prove it in: {error.strerror}") from None
+            if isinstance(verdict, Refused):
+                raise ModelRefusedError(verdict.text)
+            prepared = prepare_model(config, self._cpus, self._frame_bytes_max, verdict.known)
+            return Loaded(prepared, verdict)
+
+
+@contextmanager
+def _folder() -> Iterator[str | None]:
+    """For a model that is taken apart. In memory, since the runtime may go on reading the weights from there when the
+    file has no name any more; None where there is no such place."""
+    if not os.access(MEMORY_FOLDER, os.W_OK):
+        yield None
+        return
+    with TemporaryDirectory(prefix="tickpath-load-", dir=MEMORY_FOLDER) as folder:
+        yield folder
 
 
 def _free(version: Version) -> None:

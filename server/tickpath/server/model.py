@@ -5,15 +5,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, EngineSpec, ModelRefusedError, TensorSpec
+from tickpath.engines import Engine, EngineFailedError, EngineSpec, KnownModel, ModelRefusedError, TensorSpec
 from tickpath.engines.load import load, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
+from tickpath.server.cpu_source import SOURCE_FILE, load_source, runs_on_cpu, source_of
+from tickpath.server.fallback import LAST_BYTES_MAX
 from tickpath.server.feed_lane import FeedLane
 from tickpath.server.feed_spec import FeedSpec, find_feed
 from tickpath.server.lane import Lane
-from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, TensorInfo
+from tickpath.server.numeric_policy import misplaced_limits
+from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, Flag, TensorInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +40,42 @@ class PreparedModel:
 
 
 def prepare_model(
-    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, proven: EngineSpec | None = None
+    config: ModelConfig, thread_cpus: Set[int] | None, frame_bytes_max: int, known: KnownModel | None = None
 ) -> PreparedModel:
-    """Read, check (unless this very content was `proven`), capture every bucket, and warm. Raises ModelRefusedError,
+    """Read, check (unless this very content is `known`), capture every bucket, and warm. Raises ModelRefusedError,
     DeviceLostError."""
-    engine = _load(config, thread_cpus, proven)
+    engine = _load(config, thread_cpus, known)
     with ExitStack() as unless_prepared:
         unless_prepared.callback(engine.close)
-        prepared = _prepare(config, engine, frame_bytes_max)
+        prepared = _prepare(config, engine, thread_cpus, frame_bytes_max)
         unless_prepared.pop_all()
     return prepared
 
 
-def _prepare(config: ModelConfig, engine: Engine, frame_bytes_max: int) -> PreparedModel:
+def _prepare(config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, frame_bytes_max: int) -> PreparedModel:
     spec = engine.spec
     _check_tensor_count(config.path, engine)
+    if (why := misplaced_limits(config.numeric, spec.outputs)) is not None:
+        raise ModelRefusedError(f"{config.path}: {why}")
     feed = find_feed(config, spec)
     buckets = _buckets(config, engine, feed)
+    if config.batch_rows_max:
+        _check_batching(config, spec, buckets[-1])
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
     rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
     _check_reply_bytes(rules, outputs)
-    lane = capture_lane(config, engine, buckets, feed)
+    if config.fallback == "last":
+        _check_last_bytes(rules, outputs)
+    standby = capture_standby(config, spec, buckets, thread_cpus) if config.fallback == "cpu" else None
+    lane = capture_lane(config, engine, buckets, standby, feed=feed)
     _warm(config, engine, lane, feed)
     return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets, feed)
 
 
-def _load(config: ModelConfig, thread_cpus: Set[int] | None, proven: EngineSpec | None) -> Engine:
+def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel | None) -> Engine:
     def load_cpu(path: Path) -> Engine:
-        return load(path, config.shapes, config.threads, thread_cpus, config.trust, proven)
+        return load(path, config.shapes, config.threads, thread_cpus, config.trust, known)
 
     path = Path(config.path)
     options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
@@ -90,6 +100,21 @@ def _buckets(config: ModelConfig, engine: Engine, feed: FeedSpec | None) -> tupl
             f"it has {','.join(map(str, buckets))}: leave buckets out"
         )
     return buckets
+
+
+def _check_batching(config: ModelConfig, spec: EngineSpec, rows_max: int) -> None:
+    """Requests share a run only where every tensor has rows of its own for each, of which loading has shown that none
+    depends on its neighbours."""
+    whole = [t.name for t in (*spec.inputs, *spec.outputs) if t.batch_axis is None and not t.optional]
+    if whole or spec.rows_fixed is not None:
+        why = (
+            f"{', '.join(whole)} has no batch axis" if whole else f"it was exported for exactly {spec.rows_fixed} rows"
+        )
+        raise ModelRefusedError(f"{config.path}: its requests can't share a run, since {why}: leave batch_rows_max out")
+    if not 2 <= config.batch_rows_max <= rows_max:
+        raise ModelRefusedError(
+            f"{config.path}: batch_rows_max is {config.batch_rows_max}, and can be 2 to {rows_max}, the largest bucket"
+        )
 
 
 def _check_tensor_count(path: str, engine: Engine) -> None:
@@ -118,11 +143,51 @@ def _check_reply_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None
         )
 
 
-def capture_lane(config: ModelConfig, engine: Engine, buckets: tuple[int, ...], feed: FeedSpec | None = None) -> Lane:
-    """Buffers and graphs for every bucket. Raises ModelRefusedError."""
+def _check_last_bytes(rules: ModelRules, outputs: Sequence[TensorInfo]) -> None:
+    """Before anyone relies on it: what is too large to be kept can't stand in for anything."""
+    largest = reply_bytes_max(outputs, rules.rows_max)
+    if largest > LAST_BYTES_MAX:
+        raise ModelRefusedError(
+            f'{rules.model}: fallback = "last" keeps an answer for each session, and one of {rules.rows_max} rows is '
+            f"{largest} bytes, {LAST_BYTES_MAX} is the most: give smaller buckets, or no fallback"
+        )
+
+
+def capture_standby(
+    config: ModelConfig, spec: EngineSpec, buckets: tuple[int, ...], cpus: Set[int] | None
+) -> Lane | None:
+    """The source of a model that takes and gives what `spec` says, on the CPU engine, captured and warm. None where the
+    model is on the CPU already, since its plan was bad. Raises ModelRefusedError."""
+    path = Path(config.path)
+    if runs_on_cpu(spec):
+        if path.suffix == ".plan":
+            return None
+        raise ModelRefusedError(
+            f'{path}: fallback = "cpu" is for models on another device, this one runs on the CPU engine and would only '
+            'fail again: choose "last" or "none"'
+        )
+    if (source := source_of(path)) is None:
+        raise ModelRefusedError(
+            f'{path}: fallback = "cpu" needs the .onnx file it was compiled from: put it beside it as {SOURCE_FILE}'
+        )
+    engine = load_source(source, config, spec, cpus)
+    lane = capture_lane(config, engine, buckets, mark=int(Flag.CPU_ANSWER))
+    _warm(config, engine, lane, None)
+    return lane
+
+
+def capture_lane(
+    config: ModelConfig,
+    engine: Engine,
+    buckets: tuple[int, ...],
+    standby: Lane | None = None,
+    mark: int = 0,
+    feed: FeedSpec | None = None,
+) -> Lane:
+    """Buffers and graphs for every bucket; `standby` and `mark` as a Lane's. Raises ModelRefusedError."""
     kind = FeedLane if feed is not None and feed.states else Lane
     try:
-        return kind(engine, config.version, buckets, config.non_finite == "refuse")
+        return kind(engine, config, buckets, standby, mark)
     except (EngineFailedError, ModelRefusedError) as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):

@@ -27,6 +27,11 @@ class Place:
     label: str
     key: tuple[str, str, str]
 
+    @property
+    def digest(self) -> str:
+        """Of the content it is for."""
+        return self.key[2]
+
 
 class Places:
     """Hands out places: the same one to what has the same name, version and content."""

@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Set
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 import numpy as np
 
-from tickpath.engines import EngineSpec, FeedHint, TensorSpec
+from tickpath.engines import EngineSpec, FeedHint, KnownModel, TensorSpec
 from tickpath.server.config import ModelConfig
 from tickpath.server.verification import Report
 from tickpath.wire import TensorInfo
@@ -30,10 +31,11 @@ NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove."""
+    """What to prove; and where a large model may be taken apart, for whoever loads it next."""
 
     model: ModelConfig
     frame_bytes_max: int
+    unpack_folder: str | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -60,14 +62,16 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     rows_fixed: int | None
     verified: Report
     feed: FeedHint | None = None
+    unpacked: str | None = None
 
     @property
-    def engine_spec(self) -> EngineSpec | None:
+    def known(self) -> KnownModel | None:
         """What an engine need not find out again. None where an input has a default, which is not told here."""
         if any(tensor.optional for tensor in self.inputs):
             return None
         inputs, outputs = (tuple(map(_tensor_spec, side)) for side in (self.inputs, self.outputs))
-        return EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed, feed=self.feed)
+        spec = EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed, feed=self.feed)
+        return KnownModel(spec, None if self.unpacked is None else Path(self.unpacked))
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

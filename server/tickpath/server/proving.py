@@ -9,6 +9,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
@@ -16,6 +18,7 @@ import msgspec
 # Here, so that no fork has to import it.
 import tickpath.engines.onnxruntime  # noqa: F401
 from tickpath.engines import ModelRefusedError
+from tickpath.engines.onnx_unpack import unpack
 from tickpath.server.model import prepare_model
 from tickpath.server.proof import PROVE_S_MAX, Ended, Proven, Refused, Task, Verdict
 from tickpath.server.verification import verify
@@ -88,6 +91,7 @@ def _prove(task: Task) -> Verdict:
     try:
         model = prepare_model(task.model, None, task.frame_bytes_max)
         report = verify(task.model, model.engine, model.lane.slots)
+        unpacked = _unpacked(task, model.engine.spec.sha256)
     except ModelRefusedError as error:
         return Refused(str(error))
     spec = model.engine.spec
@@ -104,7 +108,19 @@ def _prove(task: Task) -> Verdict:
         rows_fixed=spec.rows_fixed,
         verified=report,
         feed=spec.feed,
+        unpacked=unpacked,
     )
+
+
+def _unpacked(task: Task, sha256: str) -> str | None:
+    """The model's file taken apart, if that was asked for, helps, and finds room."""
+    path = Path(task.model.path)
+    if task.unpack_folder is None or path.suffix != ".onnx":
+        return None
+    with suppress(OSError):
+        unpacked = unpack(path, sha256, Path(task.unpack_folder))
+        return None if unpacked is None else str(unpacked)
+    return None
 
 
 def _whole(file: int) -> bytes:

@@ -11,6 +11,7 @@ from tickpath.server.config import ServerConfig
 from tickpath.server.feeds import Feeds
 from tickpath.server.model import request_bytes_max
 from tickpath.server.polling import Polling
+from tickpath.server.scheduling import PRIORITY_LEVELS
 from tickpath.server.timer import Timer
 from tickpath.server.version import Version
 from tickpath.wire import Limits
@@ -54,7 +55,9 @@ class Service:
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         self.sessions: set[Connected] = set()
-        self.limits = Limits(FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
+        self.limits = Limits(
+            FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9), PRIORITY_LEVELS
+        )
         for version in catalogue.versions:
             self.make_room(version)
         self.polling = polling

@@ -25,9 +25,10 @@ from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, refuse_form,
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
-from tickpath.server.feed import Feed, Turn
+from tickpath.server.fallback import LastAnswers
+from tickpath.server.feed import Feed, TakenTick
 from tickpath.server.feed_talk import FeedTalk
-from tickpath.server.lane import Answer
+from tickpath.server.lane import Answer, Failed
 from tickpath.server.service import Service
 from tickpath.server.version import Version
 from tickpath.wire import (
@@ -37,6 +38,7 @@ from tickpath.wire import (
     CloseFeed,
     Code,
     Failure,
+    Flag,
     FrameDecoder,
     Goodbye,
     Hello,
@@ -58,6 +60,7 @@ log = logging.getLogger(__name__)
 SERVER_NAME: Final = f"tickpath {version_of('tickpath')}"
 # One session's turn: as long as the longest model that runs inline.
 TURN_NS: Final = INLINE_COMPUTE_NS_MAX
+_LAST_ANSWER: Final = int(Flag.LAST_ANSWER)
 
 
 class Session(Connection):
@@ -73,7 +76,8 @@ class Session(Connection):
         self._client = ""  # once it has said its name
         self._key = 0  # of that name
         self._in_flight: dict[int, Version] = {}
-        self._turns: dict[int, Turn] = {}  # of what is in flight, the ticks
+        self._ticks: dict[int, TakenTick] = {}  # of what is in flight, the ticks of feeds
+        self._last = LastAnswers()
 
     # -- the transport's side --
 
@@ -192,12 +196,24 @@ class Session(Connection):
         if (refusal := self._refusal(infer, version)) is not None:
             self._refuse(infer.id, version, refusal)
             return
-        outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-        if outcome is None:
-            self._in_flight[infer.id] = version
-            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        if version.executor.kind == "inline":
+            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
+            self._answer(infer, version, cast(Outcome, outcome), route)
         else:
-            self._answer(infer, version, outcome, route)
+            self._queue(infer, version, first_byte_ns, received_ns)
+
+    def _queue(self, infer: Infer, version: Version, first_byte_ns: int, received_ns: int) -> None:
+        """It is in flight before it is submitted: others may be finished meanwhile, and none is to be the last."""
+        self._in_flight[infer.id] = version
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        refusal = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        if refusal is not None:
+            taken = self._ended(infer.id, version)
+            told = cast(Refusal, refusal) if taken is None else taken.feed.turned_away(taken, cast(Refusal, refusal))
+            self._refuse(infer.id, version, told, VersionCell.LATE_AT_ADMISSION)
+        elif infer.key:
+            for other in {each for each in self._in_flight.values() if each is not version}:
+                other.executor.supersede(self, infer.handle, infer.key)
 
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
         feed = self._service.feeds.find(tick.feed, self)
@@ -213,20 +229,20 @@ class Session(Connection):
         if (refusal := self._tick_refusal(tick, feed, version)) is not None:
             self._refuse(tick.id, version, msgspec.structs.replace(refusal, next_sequence=feed.next_sequence))
             return
-        infer, turn = feed.take(tick, received_ns)
-        outcome: Outcome | None
-        if turn.ready or feed.must_run:
-            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-        else:
-            outcome = feed.warming(turn)
-        if outcome is None:
-            self._in_flight[tick.id] = version
-            self._turns[tick.id] = turn
-            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
-        else:
-            self._answer(infer, version, feed.ended(turn, outcome, monotonic_ns()), route)
+        infer, taken = feed.take(tick, received_ns)
+        if not taken.ready and not feed.must_run:
+            self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), route)
+        elif version.executor.kind == "inline":
+            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
+            feed.keep(tick)
+            self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), route)
             if version.lane.unsettled:
                 self._service.loop.call_soon(version.lane.settle)
+        else:
+            self._ticks[tick.id] = taken
+            self._queue(infer, version, first_byte_ns, received_ns)
+            if tick.id in self._ticks:
+                feed.keep(tick)
 
     def _tick_refusal(self, tick: Tick, feed: Feed, version: Version) -> Refusal | None:
         """The refusal of a tick that is not taken. `version` is to run it, and from here on its feed is there."""
@@ -241,7 +257,7 @@ class Session(Connection):
                 service.records.add(GlobalCell.FEED_GAPS)
             return refusal
         if self._in_flight or version.executor.kind != "inline":
-            return refuse_load(tick.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
+            return refuse_load(tick.id, self._in_flight, service.limits)
         return None
 
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
@@ -251,14 +267,14 @@ class Session(Connection):
         if (refusal := refuse_form(infer, version.rules, service.limits.priority_levels)) is not None:
             return refusal
         if self._in_flight or version.executor.kind != "inline":
-            return refuse_load(infer.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
+            return refuse_load(infer.id, self._in_flight, service.limits)
         return None
 
     def finish(self, infer: Infer, outcome: Outcome) -> None:
         """A request that waited has run."""
         version = self._in_flight[infer.id]
-        if (turn := self._ended(infer.id, version)) is not None:
-            outcome = turn.feed.ended(turn, outcome, monotonic_ns())
+        if (taken := self._ended(infer.id, version)) is not None:
+            outcome = taken.feed.ended(taken, outcome, monotonic_ns())
         self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle])
         if self._leaving:
             self._end_when_done()
@@ -266,8 +282,15 @@ class Session(Connection):
     def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route) -> None:
         """Send the answer of a request that has run, and record its way."""
         if type(outcome) is not Answer:
-            self._refuse(infer.id, version, cast(Refusal, outcome))
-            return
+            outcome = self._stand_in(infer, version, cast(Refusal, outcome))
+            if type(outcome) is not Answer:
+                if infer.budget_ns:
+                    version.executor.took(infer, outcome, 0)
+                stage = (
+                    VersionCell.LATE_AT_ADMISSION if version.executor.kind == "inline" else VersionCell.LATE_IN_QUEUE
+                )
+                self._refuse(infer.id, version, cast(Refusal, outcome), stage)
+                return
         self._send(outcome.frame)
         sent_ns = monotonic_ns()
         self._records.answered(
@@ -279,11 +302,30 @@ class Session(Connection):
             outcome.stamps,
             sent_ns,
             infer.event_time_ns,
+            outcome.replays,
         )
-        if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
-        if route.shadow is not None and not infer.feed:  # it has no states for feeds
+        if infer.budget_ns:
+            version.executor.took(infer, outcome, sent_ns)
+            if sent_ns - outcome.stamps[1] > infer.budget_ns:
+                self._records.add_version(version.place, VersionCell.LATE_ANSWERS)
+        if version.is_watched:
+            self._note(infer, version, outcome)
+        # A tick that goes on from a state is one that a shadow can't repeat.
+        if route.shadow is not None and not outcome.flags & _LAST_ANSWER and not infer.feed:
             route.shadow.offer(infer, outcome.frame)
+
+    def _stand_in(self, infer: Infer, version: Version, refusal: Refusal) -> Outcome:
+        """This session's last answer for one that the model could not give, where it may stand in for it."""
+        if type(refusal) is Failed and version.config.fallback == "last":
+            return self._last.stand_in(infer, refusal, version.config, monotonic_ns())
+        return refusal
+
+    def _note(self, infer: Infer, version: Version, answer: Answer) -> None:
+        """Count what was seen of an answer; keep a good one, where it may have to stand in for another."""
+        if answer.flags:
+            self._records.flagged(version.place, answer.flags)
+        elif version.config.fallback == "last":
+            self._last.keep(infer, answer)
 
     # -- everything but Infer --
 
@@ -334,14 +376,14 @@ class Session(Connection):
 
     def _taken_back(self, request_id: int, version: Version) -> Refusal | None:
         """What a request is told that had not started and now never will; None where it runs."""
-        turn = self._turns.get(request_id)
-        if turn is not None and turn.feed.must_run:
+        taken = self._ticks.get(request_id)
+        if taken is not None and taken.feed.must_run:
             return None
         if not version.executor.take_back(self, request_id):
             return None
         refusal = Refusal(Code.CANCELLED, "taken back before it ran")
         self._ended(request_id, version)
-        return refusal if turn is None else cast(Refusal, turn.feed.ended(turn, refusal, monotonic_ns()))
+        return refusal if taken is None else cast(Refusal, taken.feed.ended(taken, refusal, monotonic_ns()))
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
@@ -350,22 +392,33 @@ class Session(Connection):
 
     # -- refusals and the end --
 
-    def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
+    def _refuse(
+        self,
+        request_id: int,
+        version: Version | None,
+        refusal: Refusal,
+        stage: VersionCell = VersionCell.LATE_AT_ADMISSION,
+    ) -> None:
+        """`stage`: where it is counted, if it is too late."""
         self._write(Failure(request_id, refusal.code, refusal.message, refusal.next_sequence))
         self._records.refused(None if version is None else version.place, refusal.code)
-        if version is not None and refusal.code is Code.DEADLINE:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+        if version is None:
+            return
+        if refusal.code is Code.DEADLINE:
+            self._records.add_version(version.place, stage)
+        if refusal.flags:
+            self._records.flagged(version.place, refusal.flags)
 
     def _refuse_session(self, code: Code, message: str) -> None:
         """The client broke the protocol."""
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
         self._end_with(code, message)
 
-    def _ended(self, request_id: int, version: Version) -> Turn | None:
-        """A request that waited does so no more. Returns its turn of a feed, if it is a tick."""
+    def _ended(self, request_id: int, version: Version) -> TakenTick | None:
+        """A request that waited does so no more. Returns what its feed knows of it, if it is a tick."""
         del self._in_flight[request_id]
         self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
-        return self._turns.pop(request_id, None) if self._turns else None
+        return self._ticks.pop(request_id, None) if self._ticks else None
 
     # -- timers --
 

@@ -19,6 +19,7 @@ from tickpath.engines import Array, Engine, EngineFailedError, EngineSpec, Model
 from tickpath.engines.probing import take
 from tickpath.graphs import Slot
 from tickpath.server.config import ModelConfig
+from tickpath.server.cpu_source import load_source, runs_on_cpu, source_of
 from tickpath.server.golden import GOLDEN_FILE, GoldenSample, read_golden
 
 # Other kernels add up in another order, and buckets have other kernels. float32 leaves seven digits, of which long sums
@@ -29,9 +30,6 @@ RTOL_REDUCED: Final = 1e-2
 ROWS_OVER: Final = 3
 # And no more than this: the smallest bucket runs them one by one.
 SEEDED_ROWS_MAX: Final = 131
-# The source of a compiled model, beside it.
-SOURCE_FILE: Final = "source.onnx"
-CPU_RUNTIME: Final = "onnxruntime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +162,16 @@ def _expected(config: ModelConfig, engine: Engine, slots: Sequence[Slot]) -> tup
             _check_finite(golden, engine.spec, sample)
         return golden.name, sample
     rows = min(slots[-1].bucket + ROWS_OVER, SEEDED_ROWS_MAX)
-    if engine.spec.runtime.startswith(CPU_RUNTIME) or (source := _source(path)) is None:
+    if runs_on_cpu(engine.spec) or (source := source_of(path)) is None:
         inputs, rows = seeded_inputs(engine, rows)
         right = answers(slots[0], engine.spec, inputs, rows)
         return f"bucket {slots[0].bucket} on seeded rows", GoldenSample(rows, tuple(inputs), tuple(right))
     return f"the CPU engine on {source.name}, seeded rows", _of_cpu_engine(source, config, engine.spec, rows)
 
 
-def _source(path: Path) -> Path | None:
-    source = path if path.suffix == ".onnx" else path.with_name(SOURCE_FILE)
-    return source if source.is_file() else None
-
-
 def _of_cpu_engine(source: Path, config: ModelConfig, spec: EngineSpec, rows: int) -> GoldenSample:
-    from tickpath.engines.onnxruntime import load_onnx
-
-    reference = load_onnx(source, config.shapes)
+    reference = load_source(source, config, spec)
     try:
-        if [t.describe() for t in reference.spec.inputs] != [t.describe() for t in spec.inputs]:
-            raise ModelRefusedError(
-                f"{source}: the compiled model is {spec.describe()}, its source {reference.spec.describe()}: "
-                "compile it again"
-            )
         return make_golden(reference, *seeded_inputs(reference, rows))
     finally:
         reference.close()

@@ -8,6 +8,7 @@ from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Batching
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
@@ -28,6 +29,8 @@ class Version:
     description: VersionDescription
     engine: Engine
     lane: Lane
+    # Whether its answers may carry flags, or are kept to stand in for others: then a session looks at each.
+    is_watched: bool = False
     feed: FeedSpec | None = None
 
     @property
@@ -61,6 +64,7 @@ class Version:
             f"buckets {','.join(map(str, self.info.buckets))}; "
             f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs "
             f"{'inline on the loop' if self.executor.kind == 'inline' else 'on its own thread'}"
+            f"{'' if self.config.fallback == 'none' else f'; fallback: {self.config.fallback}'}"
             f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
             f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"
         )
@@ -77,9 +81,14 @@ def start_version(
     config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
     lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
-    kind = pick_kind(config.executor, lane.compute_ns[-1])
+    # The standby runs where the model does.
+    asked = "thread" if config.batch_rows_max else config.executor
+    kind = pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
+    batching = Batching(config.batch_rows_max, config.batch_us * 1000)
     executor: Executor = (
-        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
+        InlineExecutor(lane)
+        if kind == "inline"
+        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching)
     )
     return Version(
         place=place,
@@ -91,4 +100,5 @@ def start_version(
         engine=prepared.engine,
         lane=lane,
         feed=prepared.feed,
+        is_watched=config.numeric.flags or config.fallback != "none",
     )

@@ -42,3 +42,5 @@ async def watch(deployment: Deployment, period_s: float) -> NoReturn:
                 await deployment.reload(name)
             except REFUSALS as error:
                 log.warning("watch: %s", error)
+            except Exception:  # a fault of ours, which must not be the end of watching
+                log.exception("watch: a fault of the server refused a reload of %s", name)

@@ -27,6 +27,13 @@ def write(writer: RecordWriter, model: int, latencies_ns: list[int]) -> None:
         writer.answered(model, 0, 1, 1, 7, (first, first + 1, first + 3, first + 6, sent - 9, sent - 5), sent, 0)
 
 
+def get(url: str, accept: str = "*/*") -> tuple[str, str]:
+    """(content type, body) of a 200; raises HTTPError at anything else."""
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return response.headers["Content-Type"], response.read().decode()
+
+
 def command(fd: int, *more: str) -> list[str]:
     return [sys.executable, "-m", "tickpath.observe", "--records-fd", str(fd), *more]
 
@@ -44,9 +51,7 @@ class Observing:
 
     def get(self, path: str, accept: str = "*/*") -> tuple[str, str]:
         """(content type, body) of a 200; raises HTTPError at anything else."""
-        request = urllib.request.Request(self.url + path, headers={"Accept": accept})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return response.headers["Content-Type"], response.read().decode()
+        return get(self.url + path, accept)
 
     def scrape(self) -> "Scrape":
         return Scrape(self.get("/metrics")[1])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import urllib.error
 
+import msgspec
 import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -33,15 +34,28 @@ COUNTERS = [
     "tickpath_protocol_errors_total",
     "tickpath_gc_pause_seconds_total",
     "tickpath_records_lost_total",
+    "tickpath_loads_failed_total",
 ]
-GAUGES = ["tickpath_sessions", "tickpath_loop_lag_seconds"]
+GAUGES = ["tickpath_sessions", "tickpath_loop_lag_seconds", "tickpath_quiet"]
 OF_MODEL = [
     "tickpath_in_flight",
     "tickpath_queue_depth",
     "tickpath_padded_rows_total",
-    "tickpath_deadline_misses_total",
+    "tickpath_superseded_total",
     "tickpath_request_latency_samples",
+    "tickpath_reloads_total",
+    "tickpath_reload_gap_seconds",
 ]
+LATE = {
+    "admission": VersionCell.LATE_AT_ADMISSION,
+    "queue": VersionCell.LATE_IN_QUEUE,
+    "answer": VersionCell.LATE_ANSWERS,
+}
+OF_SHADOW = {
+    "tickpath_shadow_compared_total": VersionCell.SHADOW_COMPARED,
+    "tickpath_shadow_differed_total": VersionCell.SHADOW_DIFFERED,
+    "tickpath_shadow_dropped_total": VersionCell.SHADOW_DROPPED,
+}
 STAGES = ["receive", "queue", "input", "compute", "output", "send"]
 
 
@@ -76,6 +90,10 @@ def test_before_any_request_everything_is_there_and_0(observer: Observing) -> No
     for model in MODELS.versions:
         for name in OF_MODEL:
             assert scrape.value(name, model=model.name) == 0
+        for late in LATE:
+            assert scrape.value("tickpath_deadline_misses_total", model=model.name, stage=late) == 0
+        for name in OF_SHADOW:
+            assert scrape.value(name, model=model.name, version=model.version) == 0
         for quantile in ("0.5", "0.99", "0.999"):
             assert scrape.value("tickpath_request_latency_seconds", model=model.name, quantile=quantile) == 0
         for stage in STAGES:
@@ -103,7 +121,10 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
             VersionCell.IN_FLIGHT,
             VersionCell.QUEUE_DEPTH,
             VersionCell.PADDED_ROWS,
-            VersionCell.DEADLINE_MISSES,
+            *LATE.values(),
+            VersionCell.RELOADS,
+            VersionCell.RELOAD_GAP_NS,
+            *OF_SHADOW.values(),
         ):
             writer.set_version(model, model_cell, 100 * (model + 1) + model_cell)
     for code in Code:
@@ -119,15 +140,23 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     assert scrape.value("tickpath_protocol_errors_total") == 10 + GlobalCell.PROTOCOL_ERRORS
     assert scrape.value("tickpath_loop_lag_seconds") == (10 + GlobalCell.LOOP_LAG_NS) / 1e9
     assert scrape.value("tickpath_gc_pause_seconds_total") == (10 + GlobalCell.GC_PAUSE_NS) / 1e9
+    assert scrape.value("tickpath_loads_failed_total") == 10 + GlobalCell.LOADS_FAILED
+    assert scrape.value("tickpath_quiet") == 10 + GlobalCell.QUIET
     for base, name in ((100, "fast"), (200, "slow")):
         assert scrape.value("tickpath_in_flight", model=name) == base + VersionCell.IN_FLIGHT
         assert scrape.value("tickpath_queue_depth", model=name) == base + VersionCell.QUEUE_DEPTH
-        assert scrape.value("tickpath_deadline_misses_total", model=name) == base + VersionCell.DEADLINE_MISSES
+        for stage, late in LATE.items():
+            assert scrape.value("tickpath_deadline_misses_total", model=name, stage=stage) == base + late
+        assert scrape.value("tickpath_reloads_total", model=name) == base + VersionCell.RELOADS
+        assert scrape.value("tickpath_reload_gap_seconds", model=name) == (base + VersionCell.RELOAD_GAP_NS) / 1e9
+        for counter, of_shadow in OF_SHADOW.items():
+            assert scrape.value(counter, model=name) == base + of_shadow
         assert scrape.value("tickpath_model_ready", model=name) == 1
     assert scrape.value("tickpath_padded_rows_total", model="fast") == 100 + VersionCell.PADDED_ROWS + 1
     for code in Code:
         assert scrape.value("tickpath_requests_total", model=NO_MODEL, code=code.name) == code
         assert scrape.value("tickpath_requests_total", model="slow", version="2", code=code.name) == code
+    assert scrape.value("tickpath_superseded_total", model="slow") == Code.SUPERSEDED
     assert scrape.value("tickpath_requests_total", model="fast", version="1", code="OK") == 1
     assert scrape.value("tickpath_graph_replays_total", model="fast", bucket="4") == 1
     for kind in ("voluntary", "nonvoluntary"):
@@ -218,7 +247,10 @@ def test_two_versions_of_a_model_are_one_series_where_the_version_is_no_label(
     writer: RecordWriter, observer: Observing
 ) -> None:
     newer = VersionDescription("fast", "2", "onnxruntime", "float32", "ef" * 32, "inline", (1, 2, 4))
-    writer.describe(CoreDescription(os.getpid(), (FAST, newer)))
+    writer.describe(CoreDescription(os.getpid(), (msgspec.structs.replace(FAST, role="loaded"), newer)))
+    for place, gap_ns in enumerate((7_000_000, 3_000_000)):
+        writer.set_version(place, VersionCell.RELOAD_GAP_NS, gap_ns)
+        writer.add_version(place, VersionCell.RELOADS)
     write(writer, 0, [50_000] * 3)
     write(writer, 1, [50_000] * 2)
     scrape = observer.scrape()
@@ -227,6 +259,8 @@ def test_two_versions_of_a_model_are_one_series_where_the_version_is_no_label(
     assert scrape.value("tickpath_stage_duration_seconds_count", model="fast", stage="send") == 5
     assert scrape.value("tickpath_request_latency_samples", model="fast") == 5
     assert scrape.value("tickpath_graph_replays_total", model="fast", bucket="1") == 5
+    assert scrape.value("tickpath_reloads_total", model="fast") == 2
+    assert scrape.value("tickpath_reload_gap_seconds", model="fast") == 0.003  # that of the live one
 
 
 def test_a_core_that_has_no_model_yet_is_described_too() -> None:

@@ -21,6 +21,7 @@ from tickpath.engines import Array, DeviceLostError, EngineFailedError
 from tickpath.graphs import DeviceOptions
 from tickpath.graphs.cuda import CudaEngine, CudaError
 from tickpath.server.admission import Refusal
+from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Answer, Lane
 from tickpath.wire import Code, Infer, Result, decode_server_message
 
@@ -160,7 +161,7 @@ def a_lane_serves_and_tells_of_the_loss(simulator: Simulator, seed: int) -> None
     expected, random = expected_of(simulator), np.random.default_rng(seed)
     lost: list[DeviceLostError] = []
     with engine_of(simulator, OPTIONS[seed % len(OPTIONS)]) as engine:
-        lane = Lane(engine, "1", (1, 2, 4), refuse_bad_values=True)
+        lane = Lane(engine, ModelConfig("m.plan"), (1, 2, 4))
         lane.device_lost = lost.append
         lane.warm([[array.tobytes() for array in engine.sample(rows)] for rows in (1, 2, 4)])
         for _ in range(20):

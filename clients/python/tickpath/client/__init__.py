@@ -39,6 +39,7 @@ from tickpath.client.errors import (
 )
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import Reconnect
+from tickpath.wire import Flag
 
 if TYPE_CHECKING:
     from tickpath.client.aio import AsyncClient
@@ -71,6 +72,7 @@ __all__ = [
     "EngineFailedError",
     "Feed",
     "FeedGapError",
+    "Flag",
     "ForbiddenError",
     "InternalError",
     "NotReadyError",

@@ -124,13 +124,15 @@ class AsyncClient:
         rows: int | None = None,
         budget_ns: int = 0,
         event_time_ns: int = 0,
+        priority: int = 0,
+        key: int = 0,
         timeout_s: float | None = None,
     ) -> Prediction:
         """As Client.infer. The inputs may be changed as soon as this awaits."""
         deadline = self._deadline(timeout_s)
         connection = self._usable_connection() or await self._open_again(deadline)
         codec = connection.conversation.codec(model) or await _looked_up(connection, model, deadline)
-        request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns)
+        request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns, priority, key)
         return await connection.answer(request, deadline)
 
     async def infer_many(

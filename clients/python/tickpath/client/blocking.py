@@ -132,6 +132,8 @@ class Client:
         rows: int | None = None,
         budget_ns: int = 0,
         event_time_ns: int = 0,
+        priority: int = 0,
+        key: int = 0,
         timeout_s: float | None = None,
     ) -> Prediction:
         """One prediction of `model`; of `name@version`, whichever version is live.
@@ -141,6 +143,9 @@ class Client:
         `rows`: only needed where no input has a batch axis; elsewhere it is checked.
         `budget_ns`: from the server's receipt; a request that can't make it is refused (DeadlineError). 0: none.
         `event_time_ns`: Unix time of the event behind the request, kept in the server's records. 0: unknown.
+        `priority`: 0 is served first; `limits.priority_levels` says how many levels there are.
+        `key`: newest wins: an older request of this client to this model under the same key, if it still waits, is
+        refused (SupersededError). 0: none.
         Raises RefusedError (one subclass per code), RequestTimeoutError, ConnectError, ConnectionLostError and
         ProtocolError.
         """
@@ -148,7 +153,7 @@ class Client:
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             codec = self._codec(connection, model, deadline)
-            request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns)
+            request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns, priority, key)
             return connection.answer(request, deadline)
 
     def infer_many(

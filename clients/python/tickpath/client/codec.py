@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tickpath.client.errors import BadShapeError, ProtocolError
 from tickpath.client.prediction import Prediction
 from tickpath.client.tensors import Tensor
-from tickpath.wire import Code, ModelInfo, RemoteProtocolError, Result
+from tickpath.wire import Code, Flag, ModelInfo, RemoteProtocolError, Result
 
 Inputs: TypeAlias = "npt.ArrayLike | Sequence[object] | Mapping[str, object]"
 
@@ -46,6 +46,8 @@ class Layout:
                 raise self._unfit(result)
             # Copied, since the receive buffer is used again; a bytearray's memory is aligned and may be written to.
             outputs[name] = np.ndarray(shape, dtype, bytearray(data))
+        if result.flags or result.age_ns:
+            return Prediction(outputs, result.version, result.stamps, Flag(result.flags), result.age_ns)
         return Prediction(outputs, result.version, result.stamps)
 
     def _unfit(self, result: Result) -> RemoteProtocolError:

@@ -197,16 +197,25 @@ class Conversation:
         return UnknownModelError(f"no model {name!r} at {self.address}; it serves: {served}")
 
     def infer(
-        self, codec: Codec, inputs: Inputs, rows: int | None, budget_ns: int, event_time_ns: int
+        self,
+        codec: Codec,
+        inputs: Inputs,
+        rows: int | None,
+        budget_ns: int,
+        event_time_ns: int,
+        priority: int = 0,
+        key: int = 0,
     ) -> Request[Prediction]:
         """Asks for one prediction. Raises RefusedError, and then nothing was asked."""
         if len(self._asked) >= self._in_flight_max:
             raise OverloadedError(self._too_many())
         if budget_ns or event_time_ns:
             budget_ns, event_time_ns = _number("budget_ns", budget_ns), _number("event_time_ns", event_time_ns)
+        if priority or key:
+            priority, key = _number("priority", priority), _number("key", key)
         data, layout = codec.pack(inputs, rows)
         request_id = self._next_id()
-        message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, 0, 0, event_time_ns)
+        message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, priority, 0, event_time_ns, key)
         request = self._request(request_id, message, Result, layout.read)
         return self._checked(request, codec)
 
@@ -354,5 +363,5 @@ def _never_read(message: ServerMessage) -> Any:
 def _number(name: str, value: int) -> int:
     number = index(value)
     if not 0 <= number <= NUMBER_MAX:
-        raise BadValueError(f"{name} is 0 to 2**64 - 1 nanoseconds, got {number}")
+        raise BadValueError(f"{name} is 0 to 2**64 - 1, got {number}")
     return number

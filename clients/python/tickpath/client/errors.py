@@ -90,7 +90,7 @@ class DeadlineError(RefusedError):
 
 
 class SupersededError(RefusedError):
-    """A newer tick of the same feed came before this one ran."""
+    """A newer request with the same key came before this one ran."""
 
     code = Code.SUPERSEDED
 

@@ -1,12 +1,14 @@
 """What a caller gets back."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy.typing as npt
 
-from tickpath.wire import STAGES
+from tickpath.wire import STAGES, Flag
+
+NO_FLAGS: Final = Flag(0)
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -15,11 +17,15 @@ class Prediction(msgspec.Struct, frozen=True, gc=False, eq=False):
     `outputs`: the model's outputs by name, in its order; each array owns its memory and may be written to.
     `version`: the version of the model that answered, the whole of it.
     `stamps`: the marks of `tickpath.wire.STAMP_NAMES`, in nanoseconds of the server's monotonic clock.
+    `flags`: what to know of this answer before acting on it; none for nearly all (see `Flag`).
+    `age_ns`: how old an answer is that stands in for this request's own (`Flag.LAST_ANSWER`); else 0.
     """
 
     outputs: dict[str, npt.NDArray[Any]]
     version: str
     stamps: tuple[int, int, int, int, int, int]
+    flags: Flag = NO_FLAGS
+    age_ns: int = 0
 
     def __getitem__(self, output: str) -> npt.NDArray[Any]:
         """One output by name."""

@@ -3,6 +3,7 @@
 from tickpath.wire.codes import Code
 from tickpath.wire.dtypes import ITEM_BYTES
 from tickpath.wire.errors import LocalProtocolError, RemoteProtocolError
+from tickpath.wire.flags import Flag
 from tickpath.wire.frames import (
     FRAME_BYTES_MIN,
     PREFIX_BYTES,
@@ -61,6 +62,7 @@ __all__ = [
     "FeedClosed",
     "FeedOpened",
     "FeedSnapshot",
+    "Flag",
     "FrameDecoder",
     "Goodbye",
     "Hello",

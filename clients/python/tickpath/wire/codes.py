@@ -20,5 +20,5 @@ class Code(enum.IntEnum):
     UNAUTHENTICATED = 12  # Hello is missing, late, or its token is not known
     FORBIDDEN = 13  # the token is known but may not do this
     FEED_GAP = 14  # a feed's sequence number is not the next one
-    ENGINE_FAILED = 15  # the model's runtime raised; the message carries what it said
+    ENGINE_FAILED = 15  # the model ran and gave no answer that may be used; the message says why
     INTERNAL = 16  # a fault of the server; please report it

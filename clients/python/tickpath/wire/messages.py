@@ -132,7 +132,8 @@ class Infer(Message, frozen=True, tag=5):
     `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an
     optional input. `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is
     none. `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and
-    changes nothing else.
+    changes nothing else. `key`: of the requests of one session and handle under one key only the newest matters, 0 is
+    none.
     """
 
     id: Id
@@ -143,16 +144,20 @@ class Infer(Message, frozen=True, tag=5):
     priority: Natural = 0
     feed: Natural = 0
     event_time_ns: Natural = 0
+    key: Natural = 0
 
 
 class Result(Message, frozen=True, tag=6):
     """The answer to an Infer or a Tick. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's
-    monotonic clock."""
+    monotonic clock. `flags` are bits of `Flag`; `age_ns` is how old an answer is that stands in for one
+    (`Flag.LAST_ANSWER`), 0 for any other."""
 
     id: Id
     version: str
     outputs: Annotated[list[memoryview], msgspec.Meta(max_length=TENSORS_MAX)]
     stamps: Stamps
+    flags: Natural = 0
+    age_ns: Natural = 0
 
 
 class Failure(Message, frozen=True, tag=7):
