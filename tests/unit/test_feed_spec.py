@@ -38,6 +38,12 @@ def test_one_input_of_steps_and_features_has_a_window() -> None:
     assert feed.kept_bytes == 2 * 8 * 12
 
 
+def test_a_model_of_one_row_has_a_window_too() -> None:
+    feed = found((TensorSpec("x", FLOAT, (1, 8, 3)),))
+    assert feed is not None
+    assert (feed.window, feed.inputs[0].info.describe()) == (8, "float32[1,1,3]")
+
+
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -45,7 +51,6 @@ def test_one_input_of_steps_and_features_has_a_window() -> None:
         (X, ROW),
         (TensorSpec("x", FLOAT, (1, 1, 3), 0),),
         (TensorSpec("x", FLOAT, (8, 1, 3), 1),),
-        (TensorSpec("x", FLOAT, (1, 8, 3)),),
     ],
 )
 def test_nobody_is_given_a_window_that_may_be_none(inputs: tuple[TensorSpec, ...]) -> None:

@@ -101,7 +101,7 @@ def _found(spec: EngineSpec) -> bool:
     return (
         len(required) == 1
         and len(required[0].shape) == 3
-        and required[0].batch_axis == 0
+        and required[0].batch_axis in (0, None)
         and required[0].shape[0] == 1
         and required[0].shape[1] > 1
         and spec.rows_fixed in (None, 1)
