@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tickpath.wire import Code, Infer, Limits, TensorInfo
+from tickpath.wire import PROTOCOL_VERSION, ClientMessage, Code, Hello, Infer, Limits, RemoteProtocolError, TensorInfo
 
 OUR_FAULT: Final = "a fault of the server, which its log describes: please report it"
 
@@ -23,6 +23,19 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 DRAINING: Final = Refusal(Code.NOT_READY, "the server is shutting down: go to another")
+
+
+def check_hello(message: ClientMessage) -> Hello:
+    """What a session begins with. Raises RemoteProtocolError where it is anything else, or another protocol's."""
+    if not isinstance(message, Hello):
+        raise RemoteProtocolError(
+            Code.UNAUTHENTICATED, f"Hello must be the first message, {type(message).__name__} came"
+        )
+    if message.protocol != PROTOCOL_VERSION:
+        raise RemoteProtocolError(
+            Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
+        )
+    return message
 
 
 @dataclass(frozen=True, slots=True)

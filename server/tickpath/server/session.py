@@ -8,8 +8,7 @@ Rules
 - What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
   nothing that comes after is looked at.
 - A session has its turn: who has sent more than fits in it lets others go first.
-- A Tick is an Infer of which the server has the larger part (see feed.py): its feed admits it, and from there on it
-  goes an Infer's way.
+- A Tick is an Infer of which the server has the larger part (see feed.py): its feed makes one of it.
 - While replies pile up, frames have all the time they need: it is the server that does not take them.
 """
 
@@ -18,18 +17,17 @@ from importlib.metadata import version as version_of
 from time import monotonic_ns
 from typing import Final, cast
 
-import msgspec
-
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, check_hello, refuse_form, refuse_handle, refuse_load
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.fallback import LastAnswers
-from tickpath.server.feed import Feed, TakenTick
+from tickpath.server.feed import TakenTick
 from tickpath.server.feed_talk import FeedTalk
 from tickpath.server.lane import Answer, Failed
 from tickpath.server.service import Service
+from tickpath.server.tick_admission import TurnedAway, admit
 from tickpath.server.version import Version
 from tickpath.wire import (
     PROTOCOL_VERSION,
@@ -41,7 +39,6 @@ from tickpath.wire import (
     Flag,
     FrameDecoder,
     Goodbye,
-    Hello,
     Infer,
     ModelList,
     Models,
@@ -216,19 +213,11 @@ class Session(Connection):
                 other.executor.supersede(self, infer.handle, infer.key)
 
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
-        feed = self._service.feeds.find(tick.feed, self)
-        if type(feed) is not Feed:
-            self._refuse(tick.id, None, cast(Refusal, feed))
+        admitted = admit(self._service, self, self._key, self._in_flight, tick)
+        if isinstance(admitted, TurnedAway):
+            self._refuse(tick.id, admitted.version, admitted.refusal)
             return
-        route = feed.route
-        picked = route.live if route.canary is None else route.pick(self._key)
-        if picked is None:
-            self._refuse(tick.id, None, msgspec.structs.replace(route.gone, next_sequence=feed.next_sequence))
-            return
-        version = feed.version(picked)
-        if (refusal := self._tick_refusal(tick, feed, version)) is not None:
-            self._refuse(tick.id, version, msgspec.structs.replace(refusal, next_sequence=feed.next_sequence))
-            return
+        feed, version, route = admitted.feed, admitted.version, admitted.feed.route
         infer, taken = feed.take(tick, received_ns)
         if not taken.ready and not feed.must_run:
             self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), route)
@@ -243,22 +232,6 @@ class Session(Connection):
             self._queue(infer, version, first_byte_ns, received_ns)
             if tick.id in self._ticks:
                 feed.keep(tick)
-
-    def _tick_refusal(self, tick: Tick, feed: Feed, version: Version) -> Refusal | None:
-        """The refusal of a tick that is not taken. `version` is to run it, and from here on its feed is there."""
-        service = self._service
-        if service.draining:
-            return DRAINING
-        if why := feed.moved(version):
-            service.records.add(GlobalCell.FEED_GAPS)
-            return Refusal(Code.FEED_GAP, f"{why}: open feed {feed.key!r} anew")
-        if (refusal := feed.refuse(tick, service.limits.priority_levels)) is not None:
-            if refusal.code is Code.FEED_GAP:
-                service.records.add(GlobalCell.FEED_GAPS)
-            return refusal
-        if self._in_flight or version.executor.kind != "inline":
-            return refuse_load(tick.id, self._in_flight, service.limits)
-        return None
 
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
@@ -352,17 +325,10 @@ class Session(Connection):
                 )
 
     def _greet(self, message: ClientMessage) -> None:
-        if not isinstance(message, Hello):
-            raise RemoteProtocolError(
-                Code.UNAUTHENTICATED, f"Hello must be the first message, {type(message).__name__} came"
-            )
-        if message.protocol != PROTOCOL_VERSION:
-            raise RemoteProtocolError(
-                Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
-            )
+        hello = check_hello(message)
         self._greeted = True
-        self._key = key_of(message.client)
-        self._client = message.client
+        self._key = key_of(hello.client)
+        self._client = hello.client
         self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))
         if self._service.draining:
