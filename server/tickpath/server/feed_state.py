@@ -12,7 +12,7 @@ import numpy as np
 
 from tickpath.engines import Array, DeviceLostError, EngineFailedError
 from tickpath.graphs import Slot
-from tickpath.server.feed_spec import FeedSpec, StatePair
+from tickpath.server.feed_spec import FeedSpec
 from tickpath.wire import TensorInfo
 
 Inputs = Sequence[memoryview | None]
@@ -54,6 +54,7 @@ class CarriedState:
         self.lost = ""
         self._spec = spec
         self._states = [bytearray(pair.info.bytes_at(1)) for pair in spec.states]
+        self._views = [memoryview(state) for state in self._states]
         for state, part in zip(self._states, parts or (), strict=parts is not None):
             state[:] = part
 
@@ -66,7 +67,7 @@ class CarriedState:
         pass
 
     def inputs(self, inputs: Inputs) -> list[memoryview | None]:
-        return _placed(self._spec, inputs, [memoryview(state) for state in self._states])
+        return _placed(self._spec, inputs, self._views)
 
     def stepped(self, inputs: Inputs, outputs: Sequence[memoryview]) -> None:
         for state, pair in zip(self._states, self._spec.states, strict=True):
@@ -85,8 +86,10 @@ class StaggeredState:
         since, the newest last; they are stepped through as the first tick runs."""
         self.lost = ""
         self._spec = spec
-        self._states = [state.copy() for state in initial]
         self._behind: list[Sequence[bytes]] = list(rows)
+        self._states = [_Ages(state, pair.info) for state, pair in zip(initial, spec.states, strict=True)]
+        self._oldest = [state.oldest for state in self._states]
+        self._younger = [state.younger for state in self._states]
 
     @property
     def unsettled(self) -> bool:
@@ -98,8 +101,7 @@ class StaggeredState:
             del self._behind[0]
 
     def inputs(self, inputs: Inputs) -> list[memoryview | None]:
-        oldest = [_piece(state, pair.info, slice(-1, None)) for state, pair in self._pairs()]
-        return _placed(self._spec, inputs, oldest)
+        return _placed(self._spec, inputs, self._oldest)
 
     def stepped(self, inputs: Inputs, outputs: Sequence[memoryview]) -> None:
         self._behind.append([bytes(data) for data in inputs if data is not None])
@@ -108,16 +110,29 @@ class StaggeredState:
         count = self._spec.window - 1
         assert slot.bucket == count, "a staggered feed's largest bucket is one row less than its window"
         repeated = [_repeat(data, each.info, count) for data, each in zip(row, self._spec.inputs, strict=True)]
-        younger = [_piece(state, pair.info, slice(0, count)) for state, pair in self._pairs()]
-        slot.fill(count, _placed(self._spec, repeated, younger))
+        slot.fill(count, _placed(self._spec, repeated, self._younger))
         slot.replay()
         outputs = slot.read(count)
-        for state, pair in self._pairs():
-            stepped = np.frombuffer(outputs[pair.output], state.dtype).reshape(pair.info.shape_at(count))
-            state[_along(pair.info, slice(1, None))] = stepped
+        for state, pair in zip(self._states, self._spec.states, strict=True):
+            state.grow(outputs[pair.output])
 
-    def _pairs(self) -> list[tuple[Array, StatePair]]:
-        return list(zip(self._states, self._spec.states, strict=True))
+
+class _Ages:
+    """One state by age. `oldest`: that of one row less than the window; `younger`: all others, the first of zeros."""
+
+    def __init__(self, state: Array, info: TensorInfo) -> None:
+        count = state.shape[info.batch_axis] // info.shape[info.batch_axis] - 1
+        self._first, self._last = _along(info, slice(0, count - 1)), _along(info, slice(count - 1, count))
+        self._second = _along(info, slice(1, count))
+        self._younger = np.array(state[_along(info, slice(0, count))], order="C")
+        self._oldest = np.array(state[_along(info, slice(count, count + 1))], order="C")
+        self.younger, self.oldest = self._younger.data.cast("B"), self._oldest.data.cast("B")
+
+    def grow(self, stepped: memoryview) -> None:
+        """Each is a row older: `stepped` is what became of the younger ones."""
+        new = np.frombuffer(stepped, self._younger.dtype).reshape(self._younger.shape)
+        self._oldest[...] = new[self._last]
+        self._younger[self._second] = new[self._first]
 
 
 def states_of_zeros(spec: FeedSpec, slots: Sequence[Slot]) -> list[Array]:
