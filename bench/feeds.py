@@ -8,7 +8,7 @@ as the window does) and carry (the same, its state running on). One bare client 
 after another; only the wire's own code is in between.
 
 - reply: from sending a tick to having its answer, each tick sent after a pause in which the feed has done what it put
-  off.
+  off, and a Ping that wakes both ends.
 - cycle: the same ticks sent back to back, so that what was put off is waited for: it bounds the rate of ticks.
 - with `--replay`, the arrivals of a real market: a reply's time counts from when its tick should have been sent.
 """
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import Final
 
 import click
@@ -44,6 +44,7 @@ from tickpath.wire import (
     Hello,
     Infer,
     OpenFeed,
+    Ping,
     Result,
     ServerMessage,
     Tick,
@@ -129,7 +130,8 @@ def _ask(peer: Peer, question: Question) -> int:
 def _replies(peer: Peer, question: Question, ticks: int, pause_ns: int) -> Times:
     times = []
     for _ in range(ticks):
-        _wait_until(monotonic_ns() + pause_ns)
+        sleep(pause_ns / 1e9)
+        peer.ask(Ping(1))
         times.append(_ask(peer, question))
     return np.array(times)
 
@@ -154,11 +156,6 @@ def _replay(peer: Peer, question: Question, due_ns: Times) -> Times:
         assert isinstance(answer, Result), answer
         times.append(monotonic_ns() - start_ns - int(due_ns[len(times)]))
     return np.array(times)
-
-
-def _wait_until(end_ns: int) -> None:
-    while monotonic_ns() < end_ns:
-        pass
 
 
 @contextmanager
