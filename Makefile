@@ -22,14 +22,15 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 
 test: $(VENV)/ready build/floor  ## run every test
 	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
-	$(BIN)/pytest tests/integration
+	$(BIN)/pytest -n auto --dist loadfile tests/integration --ignore tests/integration/loadtest
+	$(BIN)/pytest tests/integration/loadtest
 
 $(VENV)/ready-compile: $(VENV)/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx,openvino]'
 	touch $@
 
-test-compile: $(VENV)/ready-compile  ## build plans of every model; installs TensorRT-RTX and torch, needs no GPU
-	$(BIN)/pytest tests/compile
+test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
+	$(BIN)/pytest -n auto tests/compile
 
 test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
 	$(BIN)/pytest tests/gpu

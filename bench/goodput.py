@@ -1,8 +1,8 @@
 """`python -m bench.goodput`: what a model that is asked for too much still answers in time, with budgets and without.
 
-The load is open: requests come at random (Poisson) times that were drawn before, whatever becomes of them. What counts
-as good is an answer within the budget of its receipt by the server, by the server's own stamps. Without budgets the same
-server answers first come, first served.
+The load is open: requests come at random (Poisson) times that were drawn before, whatever becomes of them. An answer is
+good within the budget of its receipt by the server, by the server's own stamps. Without budgets the same server answers
+first come, first served.
 """
 
 import socket
@@ -162,9 +162,7 @@ def measure(ready: Ready, name: str, seconds: float, budget: float, rounds: int)
         rate = capacity(ready.address, model, seconds)
         budget_ns = int(budget * 1e9 / rate)
         click.echo(f"\nround {number + 1}: capacity {rate:.0f}/s, budget {budget_ns / 1e6:.2f} ms\n")
-        click.echo(
-            "| load | | offered/s | answered/s | in time/s | p50 ms | p99 ms | refused |\n|---|---|---|---|---|---|---|---|"
-        )
+        click.echo("| load | | offered/s | answered/s | in time/s | p50 ms | p99 ms | refused |\n" + "|---" * 8 + "|")
         for load in LOADS:
             for kind, given_ns in (("budget", budget_ns), ("first come", 0)):
                 outcome = offer(port, model, load * rate, seconds, given_ns, number)

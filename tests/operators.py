@@ -56,6 +56,10 @@ class Operator:
         """The status of one model."""
         return next(model for model in self.ask(do="status")["models"] if model["name"] == name)
 
+    def live(self, name: str) -> str | None:
+        """The version of this model that answers; None where there is no such model."""
+        return next((model["live"] for model in self.ask(do="status")["models"] if model["name"] == name), None)
+
     def close(self) -> None:
         self._answers.close()
         self.socket.close()

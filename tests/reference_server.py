@@ -49,16 +49,19 @@ OUTPUT: Final = memoryview(bytes(12))
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """`delays_ns` repeat. Every `never`-th request is not answered, every `twice`-th twice, every `refused`-th with a
-    Failure; 0: none. It exits at request `dies_at`. Welcome comes after `greeting_s`. `arrivals` is a file of int64
-    nanoseconds: when each request came, written at the end."""
+    """`delays_ns` repeat. Every `never`-th request is not answered, nor is request `never_at`, every `twice`-th twice,
+    every `refused`-th with a Failure; 0: none. It exits at request `dies_at`. Welcome comes after `greeting_s`, to the
+    first `greets` that connect; the others get none. `arrivals` is a file of int64 nanoseconds: when each request came,
+    written at the end."""
 
     delays_ns: tuple[int, ...] = (0,)
     never: int = 0
+    never_at: int = -1
     twice: int = 0
     refused: int = 0
     dies_at: int = -1
     greeting_s: float = 0.0
+    greets: int = 1 << 30
     arrivals: str = ""
 
 
@@ -68,6 +71,7 @@ class _Server:
         self._decoders: dict[socket.socket, FrameDecoder] = {}
         self._due: list[tuple[int, int, socket.socket, bytes]] = []
         self._arrivals_ns: list[int] = []
+        self._greeted = 0
 
     def serve(self, listener: socket.socket, stop: socket.socket) -> None:
         """Until something comes on `stop`."""
@@ -101,10 +105,15 @@ class _Server:
         while (frame := decoder.next_frame()) is not None:
             message = decode_client_message(frame)
             if isinstance(message, Hello):
-                time.sleep(self._behaviour.greeting_s)
-                connection.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "reference", LIMITS, (MODEL,))))
+                self._greet(connection)
             elif isinstance(message, Infer):
                 self._take(connection, message.id, now_ns)
+
+    def _greet(self, connection: socket.socket) -> None:
+        time.sleep(self._behaviour.greeting_s)
+        if self._greeted < self._behaviour.greets:
+            self._greeted += 1
+            connection.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "reference", LIMITS, (MODEL,))))
 
     def _take(self, connection: socket.socket, request_id: int, now_ns: int) -> None:
         behaviour, index = self._behaviour, request_id - FIRST_ID
@@ -116,7 +125,8 @@ class _Server:
         reply: ServerMessage = Result(request_id, "1", [OUTPUT], stamps)
         if every(behaviour.refused, index):
             reply = Failure(request_id, Code.BAD_VALUE, "not this one")
-        copies = 0 if every(behaviour.never, index) else 2 if every(behaviour.twice, index) else 1
+        silent = every(behaviour.never, index) or index == behaviour.never_at
+        copies = 0 if silent else 2 if every(behaviour.twice, index) else 1
         for _ in range(copies):
             heapq.heappush(self._due, (now_ns + delay_ns, len(self._arrivals_ns), connection, encode_frame(reply)))
 

@@ -53,12 +53,14 @@ def test_a_short_demo(floor: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     p50, p90, p99, p999, most, samples = row(done.stdout, "latency")
     assert 0 < p50 <= p90 <= p99 <= p999 <= most
-    assert samples == 400
+    # Where the machine is too busy for all to be sent, it says how many were answered.
+    assert 0 < samples <= 400
+    assert (f"Only {samples:.0f} were answered" in done.stdout) == (samples < 400)
     assert "thin" in done.stdout
     assert row(done.stdout, "C floor")[-1] == 800
     (added,), round_trip = row(done.stdout, "all stages added"), row(done.stdout, "round trip")
     assert added == pytest.approx(row(done.stdout.split("Stages")[1], "round trip")[-1], abs=0.11)
-    assert round_trip[-1] == 400
+    assert round_trip[-1] == samples
     assert "x the C floor" in done.stdout
     assert re.search(r"^One prediction: y = \[\[.+\]\]$", done.stdout, re.MULTILINE)
     for quantile in ("0.5", "0.99", "0.999"):

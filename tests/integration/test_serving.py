@@ -143,7 +143,7 @@ def test_cancel(peer: Peer) -> None:
     assert [receive(peer) for _ in range(2)] == [("Result", 6), ("Result", 4)], "an id is free when it is answered"
 
 
-def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
+def test_a_budget_that_would_end_in_the_queue_is_refused_at_once(server: RunningServer, peer: Peer) -> None:
     def counts() -> list[float]:
         now = scrape(server)
         return [
@@ -155,7 +155,7 @@ def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer,
 
     before = counts()
     peer.send(slow_one(1), slow_one(2, budget_ns=1_000_000), slow_one(3, budget_ns=3_600_000_000_000))
-    assert [receive(peer) for _ in range(3)] == [("Result", 1), ("DEADLINE", 2), ("Result", 3)]
+    assert [receive(peer) for _ in range(3)] == [("DEADLINE", 2), ("Result", 1), ("Result", 3)]
     settles(counts, before, [2, 1, 1, 2])
 
 

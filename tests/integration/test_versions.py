@@ -14,7 +14,7 @@ import pytest
 from tests.inputs import inputs_root
 from tests.operators import Operator, add_whole_version, replace_model
 from tests.peer import Peer
-from tests.processes import WAIT_S_MAX
+from tests.processes import WAIT_S_MAX, children
 from tests.reference import reference_session
 from tests.repositories import add_version, renamed, scale, slow_scale
 from tests.serving import RunningServer, serve
@@ -206,42 +206,74 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+class Pipeline:
+    """A client of a slow model, which always has requests in flight. `answers`: (id, version) in the order in which
+    they came."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.answers: list[tuple[int, str]] = []
+        self.desk = Desk(site.server.connect())
+        self.desk.greet()
+        self._handle = self.desk.listed()[name].handle
+        self._last_id = 0
+        for _ in range(IN_FLIGHT):
+            self.send()
+
+    @property
+    def versions(self) -> list[str]:
+        return [version for _, version in self.answers]
+
+    def send(self) -> None:
+        self._last_id += 1
+        self.desk.send(Infer(self._last_id, self._handle, 1, [memoryview(X.tobytes())]))
+
+    def receive(self) -> None:
+        answer = self.desk.receive()
+        assert isinstance(answer, Result), answer
+        assert bytes(answer.outputs[0]) == (X * np.float32(int(answer.version))).tobytes()
+        self.answers.append((answer.id, answer.version))
+
+    def end(self) -> None:
+        while len(self.answers) < self._last_id:
+            self.receive()
+        self.desk.close()
+
+
+def add_slow(site: Site, name: str) -> list[Pipeline]:
+    """A slow model of one thread, and sessions that fill its queue."""
+    (site.models / name).mkdir()
+    (site.models / name / "model.toml").write_text('buckets = [1]\nqueue_max = 128\nexecutor = "thread"\n')
+    site.reload(name, "1", slow_scale(1, SLOW_STEPS))
+    return [Pipeline(site, name) for _ in range(SESSIONS)]
+
+
 def test_what_is_in_flight_ends_on_the_version_it_began_on(site: Site) -> None:
-    """Two versions take over while a full queue waits for the first, which is retired only when that is empty."""
-    (site.models / "slow").mkdir()
-    (site.models / "slow" / "model.toml").write_text('buckets = [1]\nqueue_max = 128\nexecutor = "thread"\n')
-    site.reload("slow", "1", slow_scale(1, SLOW_STEPS))
-    desks = [Desk(site.server.connect()) for _ in range(SESSIONS)]
-    for desk in desks:
-        desk.greet()
-    handle = desks[0].listed()["slow"].handle
+    """A quick version takes over while a full queue waits for a slow one."""
+    pipelines = add_slow(site, "slow")
+    add_whole_version(site.models, "slow", "2", slow_scale(2, 100))
+    with Operator(site.operator.path) as other:
+        other.begin(do="reload", model="slow")
+        while not all("2" in pipeline.versions for pipeline in pipelines):
+            for pipeline in pipelines:
+                pipeline.receive()
+                pipeline.send()
+        assert other.answer()["done"]
+    for pipeline in pipelines:
+        pipeline.end()
+        in_order = [version for _, version in sorted(pipeline.answers)]
+        assert in_order == sorted(in_order)
+        assert "1" in pipeline.versions[pipeline.versions.index("2") :]
+
+
+def test_what_is_in_flight_is_answered_by_a_model_that_is_unloaded(site: Site) -> None:
+    """And then it is gone, with its thread."""
     before = threads(site.server)
-
-    def ask(first_id: int) -> None:
-        inputs = memoryview(X.tobytes())
-        for desk in desks:
-            desk.send(*(Infer(first_id + number, handle, 1, [inputs]) for number in range(IN_FLIGHT)))
-
-    ask(1)
-    site.reload("slow", "2", slow_scale(2, 100))
-    ask(101)
-    site.reload("slow", "3", slow_scale(3, 100))
-    assert site.operator.model("slow")["loaded"] == ["2", "3"]
-    ask(201)
-    for desk in desks:
-        answers = [desk.receive() for _ in range(3 * IN_FLIGHT)]
-        versions = {}
-        for answer in answers:
-            assert isinstance(answer, Result), answer
-            assert bytes(answer.outputs[0]) == (X * np.float32(int(answer.version))).tobytes()
-            versions[answer.id] = answer.version
-        assert [versions[1 + 100 * turn + number] for turn in range(3) for number in range(IN_FLIGHT)] == [
-            version for version in "123" for _ in range(IN_FLIGHT)
-        ]
-        # The first version was still at work when its successor's successor had answered.
-        assert [answer.id for answer in answers if isinstance(answer, Result)] != sorted(versions)
-        desk.close()
-    wait_until(lambda: threads(site.server) == before + 1)  # two versions are loaded, each with its thread
+    pipelines = add_slow(site, "leaving")
+    site.operator.done("unload", model="leaving")
+    for pipeline in pipelines:
+        pipeline.end()
+        assert pipeline.answers == [(1 + number, "1") for number in range(IN_FLIGHT)]
+    wait_until(lambda: threads(site.server) == before)
 
 
 def test_a_rollback_waits_for_no_load(site: Site) -> None:
@@ -259,6 +291,22 @@ def test_a_rollback_waits_for_no_load(site: Site) -> None:
         assert "long" not in desk.listed()
         assert other.answer()["done"]
         assert "long" in desk.listed()
+
+
+def test_what_changes_while_it_is_loaded_is_refused(site: Site) -> None:
+    """Its answers would go by the name of what it was when the load began."""
+    folder = add_whole_version(site.models, "moving", "1", slow_scale(1, SLOW_STEPS))
+    (site.models / "moving" / "model.toml").write_text("buckets = [1]\n")
+    with Operator(site.operator.path) as other:
+        other.begin(do="reload", model="moving")
+        wait_until(lambda: any(map(children, children(site.server.ready.pid))))  # it is being proven
+        (folder / "golden.npz.new").write_bytes(b"...")
+        answer = other.answer()
+    assert not answer["done"]
+    assert "its folder changed while it was loaded: reload once it is whole" in answer["text"][0]
+    assert site.operator.live("moving") is None
+    (folder / "golden.npz.new").unlink()
+    assert "version 1 is live" in site.operator.done("reload", model="moving")
 
 
 ROOT = inputs_root()

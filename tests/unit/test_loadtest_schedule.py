@@ -131,6 +131,11 @@ def replay(speed: float = 1.0, skip: int = 0, pause_s_max: float | None = None, 
             [0, 2, 2 * 10**9 + 2],
             "replay of a.csv at 1x, without the first 3, 1 pause cut to 2 s",
         ),
+        (
+            replay(pause_s_max=0.5, seconds=0.6),
+            [0, 0, 0, 5 * 10**8, 5 * 10**8 + 2],
+            "replay of a.csv at 1x, 1 pause cut to 0.5 s",
+        ),
     ],
 )
 def test_replay(schedule: Replay, expected: list[int], words: str) -> None:

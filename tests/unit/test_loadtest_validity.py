@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.runs import make_run
 from tests.simulated import on_time, one_at_a_time, run_of
 
 from tickpath.loadtest.latency import summarise
@@ -165,3 +166,20 @@ def test_a_lost_server() -> None:
 def test_answers_to_nothing_that_was_asked() -> None:
     run = replace(on_time(OFFSETS_NS, FIXED_NS), unasked=3)
     assert invalid(run) == ("3 answers came to nothing that was in flight: mend the target",)
+
+
+@pytest.mark.parametrize("mark", [0, 2, 5])
+@pytest.mark.parametrize("told_ns", [-(1 << 63), 0, (1 << 63) - 1])
+def test_stamps_that_can_not_be(mark: int, told_ns: int) -> None:
+    """The stages are the target's own word: they go forward, and take no longer than the answer did."""
+    run = make_run()
+    assert invalid(run) == ()
+    run.rows["stamps_ns"][:7, mark] = told_ns
+    assert invalid(run) == ("7 answers came with stamps that go back or take longer than the answer: mend the target",)
+
+
+def test_a_server_whose_clock_is_a_little_faster_is_believed() -> None:
+    run = make_run()
+    first_ns = run.rows["stamps_ns"][:, :1]
+    run.rows["stamps_ns"] = first_ns + (run.rows["stamps_ns"] - first_ns) * 1.0001
+    assert invalid(run) == ()

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.engines import Array, Engine, TensorSpec
+from tickpath.graphs.device import DeviceGraph
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.values import (
     Bounds,
@@ -115,7 +116,6 @@ class Slot:
             for i, tensor in enumerate(tensors)
         ]
         self.bucket = bucket
-        self.locked = arena.locked
         self._inputs = made[: len(spec.inputs)]
         self._outputs = made[len(spec.inputs) :]
         self._input_views = [tensor.view for tensor in self._inputs]
@@ -133,6 +133,8 @@ class Slot:
         self._checks_at: dict[int, list[Check]] = {}
         graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
         self.replay: Callable[[], None] = graph.replay
+        # What a device copies from and to, its driver has pinned, whatever the limit on locked memory.
+        self.locked = arena.locked or isinstance(graph, DeviceGraph)
 
     def fill(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         """Copy a request's inputs in, with zeros in the rows behind them. Admission has checked the byte counts; None

@@ -24,6 +24,8 @@ NS_PER: Final[dict[Unit, int]] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 # The years 2000 and 2050 in seconds since 1970. What lies between is a time of day, and in one unit only.
 EPOCH_S: Final = (946_684_800, 2_524_608_000)
+# No time is as long, in whatever unit; a number that takes seconds to write out is none either.
+DIGITS_MAX: Final = 30
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 READ_BYTES: Final = 1 << 20
 
@@ -69,8 +71,16 @@ def _read(path: Path, column: str | None) -> _Times:
 
 def _read_csv(path: Path, file: TextIO, column: str | None) -> _Times:
     rows = csv.reader(file)
-    place = _column(path, next(rows, []), column)
-    return _parse(path, "line", ((rows.line_num, row[place] if place < len(row) else "") for row in rows if row))
+    try:
+        names = next(rows, [])
+        if column is None and len(names) == 1 and _is_number(names[0]):
+            raise LoadTestError(
+                f"{path}, line 1: the column's name was expected, a number came: put a name above it, or call it .txt"
+            )
+        place = _column(path, names, column)
+        return _parse(path, "line", ((rows.line_num, row[place] if place < len(row) else "") for row in rows if row))
+    except csv.Error as error:
+        raise LoadTestError(f"{path}, line {rows.line_num}: it can't be read as CSV: {error}") from None
 
 
 def _read_parquet(path: Path, column: str | None) -> _Times:
@@ -134,11 +144,18 @@ def _parse(path: Path, place: Literal["line", "row"], cells: Iterable[tuple[int,
             value = Decimal(text.strip())
         except InvalidOperation:
             value = Decimal("NaN")
-        if not value.is_finite():
+        if not value.is_finite() or value.adjusted() > DIGITS_MAX:
             raise LoadTestError(f"{path}, {place} {number}: a number was expected, {text[:40]!a} came")
         numbers.append(number)
         values.append(value)
     return _Times(values, place, numbers)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text.strip()).is_finite()
+    except InvalidOperation:
+        return False
 
 
 def _column(path: Path, names: list[str], column: str | None) -> int:

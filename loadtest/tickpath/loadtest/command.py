@@ -1,6 +1,7 @@
 """`tickpath loadtest`, its `compare` and its `referee`: they parse, call and print. What takes long to import is
 imported when it runs."""
 
+import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,21 @@ INVALID: Final = 5
 UNFINISHED: Final = 1
 """Exit code where not all was measured that was asked for; what was is reported."""
 
+SECONDS_MAX: Final = 10**7
+"""Four months: what is longer was mistyped."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """One that is finite: nan lies in every FloatRange."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not finite", param, ctx)
+        return number
+
 
 TARGET_FLAGS: Final = (
     click.option("--host", metavar="HOST", help="[default: 127.0.0.1]"),
@@ -44,7 +59,7 @@ TARGET_FLAGS: Final = (
     click.option("--in-flight", type=click.IntRange(1), help="Most per connection.  [default: what the server takes]"),
     click.option("--warmup", type=click.IntRange(0), default=200, show_default=True, help="Requests before it counts."),
     click.option(
-        "--drain", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to wait for last answers."
+        "--drain", type=Number(0, SECONDS_MAX), default=5.0, show_default=True, help="Seconds to wait for last answers."
     ),
     click.option("--cpu", type=click.IntRange(0), metavar="N", help="Keep the sender on core N."),
 )
@@ -54,7 +69,7 @@ LOOP_FLAGS: Final = (
     click.option("--concurrency", "--concurrency-range", metavar="N|START:END:STEP", help="In flight, closed loop."),
     click.option("--replay", type=Path, metavar="FILE", help="Arrival times: .csv, .parquet, .dbn, or lines of ns."),
     click.option(
-        "--duration", type=click.FloatRange(0, min_open=True), metavar="S", help="[default: 10; all of a FILE]"
+        "--duration", type=Number(0, SECONDS_MAX, min_open=True), metavar="S", help="[default: 10; all of a FILE]"
     ),
     click.option(
         "--distribution",
@@ -65,12 +80,12 @@ LOOP_FLAGS: Final = (
         help="Of the gaps, with --rate.",
     ),
     click.option("--burst", metavar="ON:OFF", help="Milliseconds at --rate, the peak, and without any."),
-    click.option("--ramp-to", type=click.FloatRange(0, min_open=True), metavar="R", help="From --rate, steadily."),
+    click.option("--ramp-to", type=Number(0, min_open=True), metavar="R", help="From --rate, steadily."),
     click.option("--column", metavar="NAME", help="Of FILE."),
     click.option("--unit", type=click.Choice(["ns", "us", "ms", "s"]), help="Of the times in FILE."),
-    click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of FILE."),
+    click.option("--speed", type=Number(0, min_open=True), default=1.0, show_default=True, help="Of FILE."),
     click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="So many arrivals of FILE."),
-    click.option("--pause-max", type=click.FloatRange(0, min_open=True), metavar="S", help="Longest pause of FILE."),
+    click.option("--pause-max", type=Number(0, min_open=True), metavar="S", help="Longest pause of FILE."),
 )
 
 EXAMPLES: Final = """
@@ -105,7 +120,9 @@ def _ending() -> Iterator[None]:
     from tickpath.client import TickpathError
     from tickpath.loadtest.errors import LoadTestError, UsageError
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was measured is told
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was measured is told, and no rows stay in memory
+        if signal.getsignal(ending) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(ending, signal.default_int_handler)
     try:
         yield
     except UsageError as error:
@@ -220,8 +237,10 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
 
 @loadtest.command(epilog="Examples:\n\n\b\ntickpath loadtest referee --model mlp --rate 500 --slo p99=5ms")
 @_flags(TARGET_FLAGS[:REQUEST_FLAGS])
-@click.option("--rate", type=click.FloatRange(1), default=500, show_default=True, help="Of the Server scenario.")
-@click.option("--duration", type=click.FloatRange(0.1), default=10, show_default=True, metavar="S", help="Of each row.")
+@click.option("--rate", type=Number(1), default=500, show_default=True, help="Of the Server scenario.")
+@click.option(
+    "--duration", type=Number(0.1, SECONDS_MAX), default=10, show_default=True, metavar="S", help="Of each row."
+)
 @click.option("--slo", default="p99=10ms", show_default=True, help="What the Server scenario has to keep.")
 def referee(rate: float, duration: float, slo: str, **options: Any) -> int:
     """Ask MLPerf's LoadGen too: SingleStream and Server, each beside a row that answers at once."""

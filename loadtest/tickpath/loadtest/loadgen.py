@@ -37,6 +37,7 @@ from tickpath.loadtest.referee import ANSWER_S, QUERIES_MAX, Case, Ruling, Scena
 from tickpath.loadtest.run import OK
 from tickpath.loadtest.target import UNBOUNDED, Target
 from tickpath.loadtest.targets import make_target
+from tickpath.loadtest.words import counted
 
 # What LoadGen chooses among; targets choose their requests by their own count.
 SAMPLES: Final = 1024
@@ -117,7 +118,7 @@ class SocketSubject:
         if self._stuck:
             told.append(f"the server took no more requests for {self._answer_s:g} s")
         if self._unasked:
-            told.append(f"{self._unasked:,} answers came to nothing that was in flight")
+            told.append(f"{counted(self._unasked, 'answer')} came to nothing that was in flight")
         return told
 
     def issue(self, samples: Sequence[mlperf_loadgen.QuerySample]) -> None:

@@ -3,6 +3,7 @@
 That each can be written is looked at before anything is measured; should one fail all the same, the others are written.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -69,17 +70,13 @@ class Outputs:
         """Show and write it all, with the search that the runs were made for; whether every run can be trusted. Raises
         LoadTestError."""
         all_figures = [figures(run) for run in runs]
-        console = self._console()
-        console.print(*report_parts(all_figures, not_run), sep="\n", crop=False)
-        if goodput:
-            console.print(goodput.describe(), soft_wrap=True)
-        _write(self._jobs(all_figures, not_run, goodput))
+        told = [goodput.describe()] if goodput else []
+        _write([self._shown(report_parts(all_figures, not_run), told), *self._jobs(all_figures, not_run, goodput)])
         return not any(each.invalid for each in all_figures)
 
     def report_comparison(self, a: str, b: str, comparison: Comparison) -> bool:
         """The same for a comparison, which is no run: JSON and CSV. Raises LoadTestError."""
-        self._console().print(*comparison_parts(a, b, comparison), sep="\n", crop=False)
-        jobs: list[Job] = []
+        jobs = [self._shown(comparison_parts(a, b, comparison))]
         if self.json_path:
             jobs.append((self.json_path, _bytes_to(comparison_files.json_bytes(a, b, comparison))))
         if self.csv_path:
@@ -93,8 +90,16 @@ class Outputs:
             if path is not None:
                 yield field.name, path
 
-    def _console(self) -> Console:
-        return Console(highlight=False, markup=False, stderr=self.on_stdout)
+    def _shown(self, parts: Sequence[object], told: Sequence[str] = ()) -> Job:
+        """The table as a job of its own: whoever reads it may have gone, and the files are written all the same."""
+        console = _Terminal(highlight=False, markup=False, stderr=self.on_stdout)
+
+        def show(_: Path) -> None:
+            console.print(*parts, sep="\n", crop=False)
+            for line in told:
+                console.print(line, soft_wrap=True)
+
+        return STDOUT, show
 
     def _jobs(self, all_figures: Sequence[Figures], not_run: NotRun | None, goodput: Goodput | None) -> Iterator[Job]:
         if self.json_path:
@@ -113,6 +118,15 @@ class Outputs:
             yield from _each(self.hgrm_path, all_figures, _write_hgrm)
         if self.samples_path:
             yield from _each(self.samples_path, all_figures, _write_rows)
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """An error like others: rich would end the process. What is still to be flushed goes nowhere."""
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, self.file.fileno())
+        os.close(sink)
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def _check_writable(path: Path) -> None:

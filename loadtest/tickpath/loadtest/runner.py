@@ -61,7 +61,7 @@ def measure(load: Load) -> Run:
     anything was."""
     loop = load.loop
     if isinstance(loop, ClosedLoop):
-        with make_room(load.warmup + max(1, round(CLOSED_HZ_MAX * loop.seconds))) as room:
+        with make_room(load.warmup + max(loop.concurrency, round(CLOSED_HZ_MAX * loop.seconds))) as room:
             return _Worker(load, room).run()
     offsets_ns = loop.offsets_ns()
     with make_room(load.warmup + len(offsets_ns)) as room:

@@ -174,7 +174,8 @@ class Replay:
         if self.skip:
             parts.append(f"without the first {self.skip:,}")
         if self.pause_s_max is not None:
-            cut = np.count_nonzero(self._gaps_ns() > self.pause_s_max * 1e9)
+            gaps_ns = self._gaps_ns()[: len(self.offsets_ns()) - 1]  # of those that are replayed
+            cut = np.count_nonzero(gaps_ns > self.pause_s_max * 1e9)
             parts.append(f"{cut:,} {'pause' if cut == 1 else 'pauses'} cut to {self.pause_s_max:g} s")
         return ", ".join(parts)
 

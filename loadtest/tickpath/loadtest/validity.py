@@ -26,6 +26,8 @@ from tickpath.loadtest.words import counted
 SPOILT_SHARE: Final = 0.1
 # What a spinning sender in Python is late by for its own steps: no percentile is told finer than that.
 LATENESS_NS_MIN: Final = 5_000
+# The server's clock and ours may run at different speeds, by a tenth of this where they are kept at all.
+CLOCKS_SHARE: Final = 0.001
 
 UNMEASURED: Final = {
     SKIPPED: "skipped",
@@ -41,12 +43,33 @@ def invalid(run: Run) -> tuple[str, ...]:
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
     lost = (run.loss,) if run.loss else ()
-    return (*lost, *_unasked(run), *(_late(run) or _held_up(run)), *_stood_still(run), *_unmeasured(run))
+    return (
+        *lost,
+        *_unasked(run),
+        *_stamped(run),
+        *(_late(run) or _held_up(run)),
+        *_stood_still(run),
+        *_unmeasured(run),
+    )
 
 
 def _unasked(run: Run) -> tuple[str, ...]:
     """Where answers have no ids, all that follow are taken for those of other requests."""
-    return (f"{run.unasked:,} answers came to nothing that was in flight: mend the target",) if run.unasked else ()
+    told = counted(run.unasked, "answer")
+    return (f"{told} came to nothing that was in flight: mend the target",) if run.unasked else ()
+
+
+def _stamped(run: Run) -> tuple[str, ...]:
+    """What is told of the stages is the target's own word."""
+    whole_ns = run.uncorrected_ns()
+    least_ns, most_ns = -CLOCKS_SHARE * whole_ns, (1 + CLOCKS_SHARE) * whole_ns
+    wrong = np.zeros(len(whole_ns), np.bool_)
+    for name, span_ns in run.stages_ns().items():
+        wrong |= (span_ns < (least_ns if name == "network" else 0)) | (span_ns > most_ns)
+    if not wrong.any():
+        return ()
+    told = counted(int(wrong.sum()), "answer")
+    return (f"{told} came with stamps that go back or take longer than the answer: mend the target",)
 
 
 def _late(run: Run) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from typing import Annotated, Final
 import msgspec
 
 from tickpath.server.config import Name
-from tickpath.server.deployment import REFUSALS, Deployment, ModelStatus
+from tickpath.server.deployment import REFUSALS, Deployment
+from tickpath.server.status import ModelStatus
 
 log = logging.getLogger(__name__)
 

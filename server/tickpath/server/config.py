@@ -10,7 +10,6 @@ from typing import Annotated, Literal, TypeVar, get_args
 import msgspec
 
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.numeric_policy import NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
@@ -41,6 +40,10 @@ Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
 # What is infinite, or no number, bounds nothing.
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+# A bound of every output, or of those named.
+Limit = Number | dict[str, Number] | None
+# What becomes of values that should not be. pass: nobody looks, so it costs nothing.
+Reaction = Literal["refuse", "flag", "pass"]
 
 
 class ConfigError(Exception):
@@ -63,6 +66,25 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warm_up: Literal["refuse", "pad"] = "refuse"
 
 
+class NumericPolicy(msgspec.Struct, frozen=True):
+    """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
+
+    inputs: Reaction = "refuse"
+    outputs: Reaction = "pass"
+    bounds: Reaction = "refuse"
+    output_min: Limit = None
+    output_max: Limit = None
+
+    @property
+    def checks_bounds(self) -> bool:
+        return self.bounds != "pass" and (self.output_min is not None or self.output_max is not None)
+
+    @property
+    def flags(self) -> bool:
+        """Whether an answer may carry a flag."""
+        return "flag" in (self.inputs, self.outputs) or (self.bounds == "flag" and self.checks_bounds)
+
+
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model to serve. `name` defaults to the file's stem.
 
@@ -83,8 +105,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # An output with one: the same, but ENGINE_FAILED. A model that is fed finite numbers seldom makes others.
     output_non_finite: Reaction = "pass"
     # The least and the largest value that outputs may have, all of them or by name; and what becomes of others.
-    output_min: Number | dict[str, Number] | None = None
-    output_max: Number | dict[str, Number] | None = None
+    output_min: Limit = None
+    output_max: Limit = None
     out_of_bounds: Reaction = "refuse"
     # What stands in for an answer that the engine could not give, always marked. last: the session's last good one;
     # cpu: the same request on the CPU engine, of a model that runs on another.
@@ -120,6 +142,9 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     feed: FeedConfig | None = None
     # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
     trust: bool = False
+    # Where a .pt2 file runs; a .plan is for a GPU, and all else for the CPU. cpu: that is everywhere, so that a file
+    # does the same on a laptop, in CI and in production until somebody asks for the GPU.
+    device: Literal["cpu", "cuda"] = "cpu"
     # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
     device_wait: Literal["spin", "block"] = "spin"
     # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.

@@ -7,7 +7,7 @@ before the swap changes nothing. What nothing leads to any more is retired when 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import localtime
@@ -17,7 +17,7 @@ import msgspec
 
 from tickpath.engines import DeviceLostError, ModelRefusedError
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.catalogue import Canary, CatalogueError, Model, signature
+from tickpath.server.catalogue import Canary, CatalogueError, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
 from tickpath.server.content import ContentDigests
@@ -30,6 +30,7 @@ from tickpath.server.quiet import Quiet
 from tickpath.server.service import Service
 from tickpath.server.shadow import ShadowRun
 from tickpath.server.source import ModelSource
+from tickpath.server.status import ModelStatus, status_of
 from tickpath.server.verification import Tolerance, verify
 from tickpath.server.version import Version, start_version
 from tickpath.server.warmup import warm_network_path
@@ -38,18 +39,6 @@ log = logging.getLogger(__name__)
 
 # How often a retired version is looked at, whether its last request has been answered.
 RETIRE_POLL_S: Final = 0.01
-
-
-class ModelStatus(msgspec.Struct, frozen=True):
-    """One model: which of its `loaded` versions answers, answered before, answers a share, and computes beside."""
-
-    name: str
-    live: str | None
-    previous: str | None
-    loaded: tuple[str, ...]
-    canary: str | None
-    canary_share: float
-    shadow: str | None
 
 
 class DeploymentError(Exception):
@@ -206,7 +195,7 @@ class Deployment:
 
     def status(self) -> tuple[ModelStatus, ...]:
         """What is served, model by model."""
-        return tuple(_status(self._catalogue.model(name)) for name in self._catalogue.names)
+        return tuple(status_of(self._catalogue.model(name)) for name in self._catalogue.names)
 
     async def digests(self) -> dict[str, str]:
         """What each model's files hold now: a digest, or why they can't be read."""
@@ -217,6 +206,8 @@ class Deployment:
         self._loader.close()
         for run in self._shadows:
             run.close()
+        for run in self._shadows:
+            run.join()
         versions = self._catalogue.versions
         for version in versions:
             version.executor.close()
@@ -276,7 +267,11 @@ class Deployment:
             await self._loader.discard(loaded.prepared)
             raise
         version = self._started(loaded.prepared, place)
-        await warm_network_path(self._service, [version])
+        try:
+            await warm_network_path(self._service, [version])
+        except OSError:  # no descriptor is left, say
+            await self._loader.retire(version)
+            raise
         self._add(version, place)
         news = f"verified by {loaded.proven.verified.describe()}"
         return Loading(version, f"{news}; {change.describe()}" if change else news)
@@ -348,10 +343,15 @@ class Deployment:
         for run in [run for run in self._shadows if run not in wanted]:
             self._shadows.remove(run)
             run.close()
+            # On the loader's one thread this comes before its version is freed.
+            self._begin(self._loader.run(run.join))
         for version in unused:
-            task = self._service.loop.create_task(self._retire(version))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._begin(self._retire(version))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._service.loop.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     async def _retire(self, version: Version) -> None:
         while not version.executor.idle():
@@ -377,15 +377,3 @@ class Deployment:
     def _failed(self, error: Exception) -> None:
         self._records.add(GlobalCell.LOADS_FAILED)
         log.warning("%s", error)
-
-
-def _status(model: Model) -> ModelStatus:
-    return ModelStatus(
-        model.name,
-        model.live.label if model.live else None,
-        model.previous.label if model.previous else None,
-        tuple(model.loaded),
-        model.canary.version.label if model.canary else None,
-        model.canary.share if model.canary else 0.0,
-        model.shadow.version.label if model.shadow else None,
-    )

@@ -15,7 +15,7 @@ from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.server.compute_time import ComputeTime
 from tickpath.server.config import ModelConfig
 from tickpath.server.dispatch import Turn
-from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs
+from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs, output_rules
 from tickpath.server.recent import RecentAnswers
 from tickpath.wire import Code, Flag, Infer, Result, encode_frame
 
@@ -78,7 +78,7 @@ class Lane:
         mark: int = 0,
     ) -> None:
         spec, policy = engine.spec, config.numeric
-        rules = policy.output_rules(spec.outputs)
+        rules = output_rules(policy, spec.outputs)
         # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
         slots = [Slot(engine, bucket, rules) for bucket in reversed(buckets)]
         self.slots = slots[::-1]

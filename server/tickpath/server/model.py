@@ -1,12 +1,20 @@
 """A model prepared to be served: loaded, checked, captured and warm."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, EngineSpec, KnownModel, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load, load_plan
+from tickpath.engines import (
+    DeviceEngine,
+    Engine,
+    EngineFailedError,
+    EngineSpec,
+    KnownModel,
+    ModelRefusedError,
+    TensorSpec,
+)
+from tickpath.engines.load import load, load_on_device, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
@@ -80,10 +88,17 @@ def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel |
     path = Path(config.path)
     options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
     try:
-        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
-        return on_device(engine, options)
+        return on_device(_engine(path, config, load_cpu), options)
     except EngineFailedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
+
+
+def _engine(path: Path, config: ModelConfig, load_cpu: Callable[[Path], Engine]) -> Engine | DeviceEngine:
+    if path.suffix == ".plan":
+        return load_plan(path, config.on_bad_plan, load_cpu)
+    if config.device == "cuda":
+        return load_on_device(path, config.shapes, config.trust)
+    return load_cpu(path)
 
 
 def _buckets(config: ModelConfig, engine: Engine, feed: FeedSpec | None) -> tuple[int, ...]:

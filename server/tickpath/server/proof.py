@@ -31,11 +31,13 @@ NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove; and where a large model may be taken apart, for whoever loads it next."""
+    """What to prove; and where a large model may be taken apart, for whoever loads it next. `rehearse`: of a plan,
+    where there is no GPU to run it, what can be proven without."""
 
     model: ModelConfig
     frame_bytes_max: int
     unpack_folder: str | None = None
+    rehearse: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -48,7 +50,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 class Proven(msgspec.Struct, frozen=True, tag="proven"):
     """The model can be served. `compute_ns`: what a replay of each bucket took, the median while warming up; `sha256`
-    tells what was proven from what may have taken its place since."""
+    tells what was proven from what may have taken its place since; `not_run`: that this is a plan which no device was
+    there to run, and what was proven instead."""
 
     model: str
     version: str
@@ -62,6 +65,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     rows_fixed: int | None
     verified: Report
     feed: FeedHint | None = None
+    not_run: str = ""
     unpacked: str | None = None
 
     @property
@@ -116,9 +120,10 @@ class Prover:
     def close(self) -> None:
         """End it, and a proof that another thread waits for. Nothing is proven any more."""
         self._closed = True
-        if self._process is not None:
-            self._process.kill()
-            _let_go(self._process)
+        process = self._process  # which a thread that waits for an answer lets go of meanwhile
+        if process is not None:
+            process.kill()
+            _let_go(process)
 
     def _ask(self, line: bytes) -> bytes:
         """One line of answer; empty, and the process is gone, where there is none."""

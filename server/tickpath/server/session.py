@@ -4,11 +4,11 @@ Rules
 - Hello comes first and in time; until then nothing else is answered.
 - A frame is decoded, admitted and (on an inline executor) answered before the next one is looked at; its bytes hold
   until then.
-- Every Infer gets exactly one Result or Failure, unless the client goes away first.
+- Every Infer and every Tick, of which its feed makes an Infer (feed.py), gets exactly one Result or Failure, unless the
+  client goes away first.
 - What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
   nothing that comes after is looked at.
 - A session has its turn: who has sent more than fits in it lets others go first.
-- A Tick is an Infer of which the server has the larger part (see feed.py): its feed makes one of it.
 - While replies pile up, frames have all the time they need: it is the server that does not take them.
 """
 
@@ -195,7 +195,8 @@ class Session(Connection):
             return
         if version.executor.kind == "inline":
             outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-            self._answer(infer, version, cast(Outcome, outcome), route)
+            assert outcome is not None
+            self._answer(infer, version, outcome, route)
         else:
             self._queue(infer, version, first_byte_ns, received_ns)
 
@@ -209,14 +210,14 @@ class Session(Connection):
             told = cast(Refusal, refusal) if taken is None else taken.feed.turned_away(taken, cast(Refusal, refusal))
             self._refuse(infer.id, version, told, VersionCell.LATE_AT_ADMISSION)
         elif infer.key:
-            for other in {each for each in self._in_flight.values() if each is not version}:
-                other.executor.supersede(self, infer.handle, infer.key)
+            # An older one may still wait for the version that was live before.
+            for executor in {each.executor for each in self._in_flight.values() if each is not version}:
+                executor.supersede(self, infer.handle, infer.key)
 
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
         admitted = admit(self._service, self, self._key, self._in_flight, tick)
         if isinstance(admitted, TurnedAway):
-            self._refuse(tick.id, admitted.version, admitted.refusal)
-            return
+            return self._refuse(tick.id, admitted.version, admitted.refusal)
         feed, version, route = admitted.feed, admitted.version, admitted.feed.route
         infer, taken = feed.take(tick, received_ns)
         if not taken.ready and not feed.must_run:
@@ -343,12 +344,11 @@ class Session(Connection):
     def _taken_back(self, request_id: int, version: Version) -> Refusal | None:
         """What a request is told that had not started and now never will; None where it runs."""
         taken = self._ticks.get(request_id)
-        if taken is not None and taken.feed.must_run:
+        must_run = taken is not None and taken.feed.must_run
+        if must_run or not version.executor.take_back(self, request_id):
             return None
-        if not version.executor.take_back(self, request_id):
-            return None
-        refusal = Refusal(Code.CANCELLED, "taken back before it ran")
         self._ended(request_id, version)
+        refusal = Refusal(Code.CANCELLED, "taken back before it ran")
         return refusal if taken is None else cast(Refusal, taken.feed.ended(taken, refusal, monotonic_ns()))
 
     def say_goodbye(self) -> None:

@@ -55,8 +55,9 @@ class ShadowRun:
             self._waiting.put(None)
 
     def join(self) -> None:
-        """After `close`: wait for the thread."""
+        """After `close`: wait for the thread, and give back its lane."""
         self._thread.join()
+        self._lane.close()
 
     def _work(self) -> None:
         if self._cpus:

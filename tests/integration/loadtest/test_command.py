@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -47,6 +48,16 @@ def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Pa
     assert (rows["done_ns"] - rows["sent_ns"] >= DELAY_NS).all()
 
 
+def test_whoever_reads_the_table_may_go(server: ReferenceServer, tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    asked = ("--port", port_of(server), "--rate", "400", "--duration", "0.1", "--json", str(tmp_path / "run.json"))
+    with open(theirs, "wb") as gone:
+        done = subprocess.run([*LOADTEST, *asked], stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "tickpath: stdout can't be written: Broken pipe\n")
+    assert json.loads((tmp_path / "run.json").read_bytes())["runs"][0]["requests"]["meant"] == 40
+
+
 def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
     done = run("--port", port_of(server), "--concurrency-range", "1:3:2", "--duration", "0.3", "--csv", "-")
     assert done.returncode in (0, INVALID)
@@ -57,7 +68,7 @@ def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
 
 def test_no_rate_keeps_what_no_request_can(server: ReferenceServer) -> None:
     """No request is faster than its delay. All of stdout is JSON; what is for people is on stderr."""
-    shared = ("--port", port_of(server), "--rate", "600", "--duration", "0.5", "--warmup", "20")
+    shared = ("--port", port_of(server), "--rate", "120", "--duration", "0.5", "--warmup", "20")
     impossible = run(*shared, "--slo", "p90=1ms", "--json", "-")
     assert impossible.returncode == INVALID
     assert "goodput 0/s" in impossible.stderr
@@ -76,7 +87,7 @@ def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceS
     assert complained.endswith("; 0 blocks of AAAA whole, a comparison takes 10\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ended_early_it_tells_what_was_measured(
     server: ReferenceServer, ending: signal.Signals, tmp_path: Path
 ) -> None:
@@ -129,6 +140,10 @@ def test_errors_are_one_line(server: ReferenceServer, arguments: tuple[str, ...]
         ("--rate -1", "--rate takes a number above zero"),
         ("--rate abc", "--rate takes a number"),
         ("--rate 1e-9", "too few for any figure (10 at least): a higher --rate or a longer --duration"),
+        ("--concurrency 1 --duration inf", "inf is not in the range"),
+        ("--concurrency 1 --duration nan", "'nan' is not finite"),
+        ("--rate 100 --drain nan", "'nan' is not finite"),
+        ("referee --duration nan", "'nan' is not finite"),
         ("--rate 100 --burst 10", "such as 10:90"),
         ("--rate 100 --target x", "a target is tickpath, echo or module:Class"),
         ("--rate 100 --uds /run/s --port 7070", "leave one of them out"),
@@ -142,6 +157,14 @@ def test_errors_are_one_line(server: ReferenceServer, arguments: tuple[str, ...]
         ("compare a:1 b:1 --rate 100:300:100", "not a range"),
         ("compare a:1 b:1 --rate 100 --blocks 5", "x>=6"),
         ("referee --slo p99=1", "like p99=250us"),
+        ("--rate 100 compare a:1 b:1", "the flags of compare stand behind it"),
+        ("--rate 100 --json - --csv -", "--json and --csv both go to -"),
+        ("--rate 100 --json r --csv r", "--json and --csv both go to r"),
+        ("--rate 100 --html -", "--html can't go to stdout"),
+        (
+            "compare a:1 b:1 --rate 100 --json /proc/nothing",
+            "/proc/nothing can't be written: No such file or directory",
+        ),
     ],
 )
 def test_usage_errors_are_one_line_and_exit_with_2(
@@ -154,22 +177,3 @@ def test_usage_errors_are_one_line_and_exit_with_2(
     assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("tickpath: ")
     assert said in err
-
-
-def test_flags_before_compare_would_be_passed_over() -> None:
-    done = run("--rate", "100", "compare", "a:1", "b:1")
-    assert done.returncode == 2
-    assert "the flags of compare stand behind it" in done.stderr
-
-
-@pytest.mark.parametrize("files", [("--json", "-", "--csv", "-"), ("--json", "r", "--csv", "r"), ("--html", "-")])
-def test_two_outputs_for_one_file_are_a_mistake_of_usage(server: ReferenceServer, files: tuple[str, ...]) -> None:
-    done = run("--port", port_of(server), "--rate", "100", *files)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "loadtest --help" in done.stderr
-
-
-def test_what_can_not_be_written_is_told_before_it_is_measured(server: ReferenceServer) -> None:
-    done = run("compare", server.address, server.address, "--rate", "100", "--json", "/proc/nothing")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "/proc/nothing can't be written: No such file or directory" in done.stderr

@@ -31,13 +31,6 @@ def server(tmp_path: Path) -> Iterator[ReferenceServer]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def slow_to_greet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer]:
-    """Whoever connects waits for half a second: long enough to be interrupted there."""
-    with reference_server(tmp_path_factory.mktemp("greeting"), Behaviour(greeting_s=0.5), [DELAY_NS]) as running:
-        yield running
-
-
 def port_of(server: ReferenceServer) -> str:
     return server.address.rpartition(":")[2]
 
@@ -77,8 +70,11 @@ def test_a_run_that_can_not_begin_leaves_those_before_it(server: ReferenceServer
     assert f"NOT RUN: {SECOND}, {THIRD}" in said
 
 
-def test_ctrl_c_while_a_later_run_begins_leaves_those_before_it(slow_to_greet: ReferenceServer) -> None:
-    with start("--port", port_of(slow_to_greet), *RANGE, "--csv", "-") as command:
+def test_ctrl_c_while_a_later_run_begins_leaves_those_before_it(tmp_path: Path) -> None:
+    with (
+        reference_server(tmp_path, Behaviour(greets=1)) as silent,
+        start("--port", port_of(silent), *RANGE, "--csv", "-") as command,
+    ):
         first = wait_for_answers(command, WARMUP + 40)
         wait_for_sender(command, first)
         command.send_signal(signal.SIGINT)
@@ -111,8 +107,12 @@ def test_nothing_to_report_is_one_line() -> None:
 SEARCH = ("--slo", "p50=1s", "--rate", "100", "--duration", "0.5", "--warmup", str(WARMUP))
 
 
-def test_an_interrupted_search_tells_the_best_rate_so_far(slow_to_greet: ReferenceServer) -> None:
-    with start("--port", port_of(slow_to_greet), *SEARCH, "--json", "-") as command:
+def test_an_interrupted_search_tells_the_best_rate_so_far(tmp_path: Path) -> None:
+    # Of 32 requests each, seven connections hold the 200 that 2 s of 100/s are.
+    with (
+        reference_server(tmp_path, Behaviour(greets=7), [DELAY_NS]) as silent,
+        start("--port", port_of(silent), *SEARCH, "--json", "-") as command,
+    ):
         first = wait_for_sender(command)
         wait_for_sender(command, first)
         command.send_signal(signal.SIGINT)
@@ -120,7 +120,7 @@ def test_an_interrupted_search_tells_the_best_rate_so_far(slow_to_greet: Referen
     assert command.returncode == UNFINISHED
     document = json.loads(said)
     assert [found["ending"] for found in document["runs"]] == ["complete"]
-    assert document["runs"][0]["connections"] == 7  # of 32 requests hold the 200 that 2 s of 100/s are
+    assert document["runs"][0]["connections"] == 7
     assert document["not_run"]["schedules"] == ["the rest of the search for p50 <= 1,000,000 µs"]
     verdict = shown.splitlines()[-1]
     assert "goodput 0/s" not in shown

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.processes import children
 from tests.reference_server import Behaviour, ReferenceServer, reference_server
@@ -25,9 +26,8 @@ HOLD_S = 0.4
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer]:
-    """20 ms for each answer, and every tenth comes twice."""
-    behaviour = Behaviour(delays_ns=(20 * MS,), twice=10)
-    with reference_server(tmp_path_factory.mktemp("reference"), behaviour) as running:
+    """20 ms for each answer."""
+    with reference_server(tmp_path_factory.mktemp("reference"), Behaviour(delays_ns=(20 * MS,))) as running:
         yield running
 
 
@@ -63,10 +63,14 @@ def run_until(server: ReferenceServer, loop: Schedule | ClosedLoop, act: Callabl
 
 
 @pytest.mark.parametrize("loop", [ClosedLoop(4, 60), Constant(150, 60)], ids=["closed", "open"])
-def test_what_was_in_flight_at_ctrl_c_is_nobodys_fault(server: ReferenceServer, loop: Schedule | ClosedLoop) -> None:
-    run = run_until(server, loop, interrupt)
+def test_what_was_in_flight_at_ctrl_c_is_nobodys_fault(tmp_path: Path, loop: Schedule | ClosedLoop) -> None:
+    """Every tenth answer comes twice, and that to request 4 never: one is in flight whenever it ends."""
+    behaviour = Behaviour(delays_ns=(20 * MS,), twice=10, never_at=4)
+    with reference_server(tmp_path, behaviour) as server:
+        run = run_until(server, loop, interrupt)
     assert (run.ending, run.interrupted) == ("interrupted", True)
-    assert 0 < run.count(INTERRUPTED) <= 8
+    assert 0 < run.count(INTERRUPTED) == np.count_nonzero((run.rows["sent_ns"] > 0) & (run.rows["done_ns"] == 0))
+    assert run.rows["code"][4] == INTERRUPTED
     assert (run.count(PENDING), run.count(LOST)) == (0, 0)
     assert run.count(OK) > 20
     assert run.unasked > 0
@@ -97,11 +101,11 @@ def test_a_sender_that_is_killed_leaves_what_it_had_measured(server: ReferenceSe
     assert "the sender was lost: it ended with -9 and said nothing" in invalid(run)
 
 
-@pytest.mark.parametrize("loop", [ClosedLoop(1, 1.5), Constant(50, 1.5)], ids=["closed", "open"])
+@pytest.mark.parametrize("loop", [ClosedLoop(1, 1), Constant(50, 1)], ids=["closed", "open"])
 def test_a_sender_that_is_held_up_does_not_blame_the_server(
     server: ReferenceServer, loop: Schedule | ClosedLoop
 ) -> None:
-    """Stopped for 0.4 s of 1.5: whatever was answered meanwhile was read after it, and p99 of so few is the slowest."""
+    """Stopped for 0.4 s of 1: whatever was answered meanwhile was read after it, and p99 of so few is the slowest."""
 
     def hold() -> None:
         pid = sender_pid()
@@ -111,10 +115,9 @@ def test_a_sender_that_is_held_up_does_not_blame_the_server(
     run = run_until(server, loop, hold, after=0)
     spans_ns = run.gaps["end_ns"] - run.gaps["start_ns"]
     assert spans_ns.max() > 0.9 * HOLD_S * 1e9
-    slowest = run.uncorrected_ns().argmax() if isinstance(loop, ClosedLoop) else run.held_ns().argmax()
-    own_ns, whole_ns = run.held_ns()[slowest], run.uncorrected_ns()[slowest]
-    assert 0 < own_ns <= whole_ns
+    assert (run.held_ns() <= run.uncorrected_ns()).all()
+    assert run.held_ns().max() > 0
     assert any("the sender was held up" in reason or "the sender was late" in reason for reason in invalid(run))
     if isinstance(loop, ClosedLoop):
-        assert own_ns > 0.9 * HOLD_S * 1e9
+        assert run.held_ns().max() > 0.9 * HOLD_S * 1e9
         assert run.lateness_ns().max() == 0

@@ -11,7 +11,7 @@ from tests.reference_server import Behaviour, every, reference_server
 
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.report.figures import figures
-from tickpath.loadtest.run import LOST, NANOSECONDS, OK, PENDING, SKIPPED, UNSENT, Run
+from tickpath.loadtest.run import LOST, OK, PENDING, SKIPPED, UNSENT, Run
 from tickpath.loadtest.runner import ClosedLoop, Load, measure
 from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Schedule
 from tickpath.loadtest.target import Options
@@ -96,44 +96,41 @@ def test_a_full_connection_skips_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_server_that_dies_leaves_what_was_measured(tmp_path: Path) -> None:
+    """Four are in flight: those three that came before the one of which it dies may have had no answer yet."""
     with reference_server(tmp_path, Behaviour(dies_at=300)) as server:
-        run = measure(load(server.address, connections=2))
+        run = measure(load(server.address, ClosedLoop(4, 60), connections=2))
     assert run.ending == "server lost"
     assert "the server closed the connection" in run.reason or "the connection broke" in run.reason
     found = codes(run)
-    assert found[OK] + found.get(LOST, 0) + found.get(UNSENT, 0) == COUNT
-    assert 250 < found[OK] <= 300
-    assert found[UNSENT] > 0
-    assert (run.rows["intended_ns"] > 0).all()
+    assert found[OK] + found[LOST] == len(run.rows)
+    assert 297 <= found[OK] <= 300
 
 
-def _quietest(folder: Path, schedule: Schedule) -> tuple[Run, NANOSECONDS]:
-    """A run and its arrivals at the server: the first of five in which the machine let the sender keep its times, else
-    the last."""
-    for attempt in range(5):
-        (folder / str(attempt)).mkdir()
-        with reference_server(folder / str(attempt), Behaviour(greeting_s=0.3)) as server:
-            run = measure(load(server.address, schedule))
-            arrivals_ns = server.arrivals_ns()
-        if np.median(run.lateness_ns()) < 0.5 * MS:
-            break
-    return run, arrivals_ns
+def test_what_a_server_that_died_was_not_asked_is_unsent(tmp_path: Path) -> None:
+    schedule = Constant(1000, 60)
+    with reference_server(tmp_path, Behaviour(dies_at=10)) as server:
+        run = measure(load(server.address, schedule, connections=2))
+    assert run.ending == "server lost"
+    found = codes(run)
+    assert found[LOST] > 0
+    assert found.get(OK, 0) <= 10
+    assert sum(found.values()) == found.get(OK, 0) + found[LOST] + found[UNSENT] == 60_000
+    assert np.array_equal(run.rows["intended_ns"] - run.rows["intended_ns"][0], schedule.offsets_ns())
 
 
 def test_arrivals_are_the_schedule_without_a_burst_at_the_start(tmp_path: Path) -> None:
-    """A server that takes its time to greet must not push the schedule together. Nothing comes early, ever; what comes
-    late is this machine's doing, so the typical request is looked at, and the best of the first."""
-    run, arrivals_ns = _quietest(tmp_path, Constant(2000, 1.5))
+    """A server that takes its time to greet must not push the schedule together: until no moment did more arrive than
+    were meant. What came late was late by what the sender says, and by its way; on any machine some are on time."""
+    with reference_server(tmp_path, Behaviour(greeting_s=0.3)) as server:
+        run = measure(load(server.address, Constant(2000, 1)))
+        arrivals_ns = server.arrivals_ns()
     assert (run.connect_ns > 0.3e9).all()
-    behind_ns = arrivals_ns - run.rows["intended_ns"]
-    assert (behind_ns >= 0).all()
-    assert behind_ns[:100].min() < 10 * MS
-    assert np.median(run.lateness_ns()) < 0.5 * MS
-    edges_ns = run.rows["intended_ns"][0] + np.arange(0, 1_500 * MS + 1, 10 * MS)
-    meant, _ = np.histogram(run.rows["intended_ns"], edges_ns)
-    came, _ = np.histogram(arrivals_ns, edges_ns)
+    assert (arrivals_ns >= run.rows["sent_ns"]).all()
+    assert (arrivals_ns <= run.rows["done_ns"]).all()
+    assert run.lateness_ns().min() < 0.5 * MS
+    edges_ns = run.rows["intended_ns"][0] + np.arange(0, 1_000 * MS + 1, 10 * MS)
+    meant, came = (np.histogram(times_ns, edges_ns)[0] for times_ns in (run.rows["intended_ns"], arrivals_ns))
     assert (meant == 20).all()
-    assert np.mean(np.abs(came - meant) <= 4) > 0.5
     assert (np.cumsum(came) <= np.cumsum(meant)).all()
 
 
@@ -165,13 +162,20 @@ def test_a_closed_loop_keeps_as_many_in_flight_as_it_was_told(tmp_path: Path) ->
     assert len(run.rows) <= 6 * 500 / (13 / 3) + 6
 
 
+def test_a_closed_loop_asks_them_all_however_short_it_is(tmp_path: Path) -> None:
+    """All are sent before the clock is read again, also where no time is left for a second round."""
+    with reference_server(tmp_path, Behaviour()) as server:
+        run = measure(load(server.address, ClosedLoop(64, 1e-4)))
+    assert len(run.rows) in (0, 64)  # none, where the machine took the time away first
+
+
 def test_time_in_which_a_closed_loop_waits_in_vain_counts(tmp_path: Path) -> None:
-    """The twentieth request is never answered, and nothing is asked after it: 19 predictions in all of the time."""
-    with reference_server(tmp_path, Behaviour(never=20)) as server:
+    """The fifth request is never answered, and nothing is asked after it: four predictions in all of the time."""
+    with reference_server(tmp_path, Behaviour(never=5)) as server:
         run = measure(load(server.address, ClosedLoop(1, 0.5), drain_s=0.1))
-    assert codes(run) == {OK: 19, PENDING: 1}
+    assert codes(run) == {OK: 4, PENDING: 1}
     assert run.span_ns >= 500 * MS
-    assert figures(run).completed_hz == 19 / (run.span_ns / 1e9) <= 38
+    assert figures(run).completed_hz == 4 / (run.span_ns / 1e9) <= 8
 
 
 def test_the_span_is_that_of_asking_and_of_the_last_answer(tmp_path: Path) -> None:

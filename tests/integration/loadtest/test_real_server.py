@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,32 +36,49 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
+def wait_until_stopped(pid: int) -> None:
+    """A signal takes its time to get through."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        pass
+
+
 def test_a_server_that_stops_for_two_seconds_shows_it(server: RunningServer) -> None:
-    """500/s for 10 s, stopped for 2 s within: 1,000 of 5,000 requests wait for what is left of the 2 s when they come.
-    So a fifth of all is slow, its latencies spread evenly from 0 to 2 s: three quarters see nothing, p90 is half the
-    freeze, and p99 lies a twentieth of the freeze below its whole."""
-    frozen = threading.Event()
+    """500/s for 10 s, stopped for 2 s within: those who come meanwhile wait until it goes on, at the least. What the
+    others meet is this machine's doing, and p50 and p75 are theirs: so each percentile lies between that of the waits
+    that are certain and that of those outside of the freeze, with all within it taken to have waited for ever."""
+    stopped, marks_ns = threading.Event(), list[int]()
+
+    def go_on() -> None:
+        marks_ns.append(time.monotonic_ns())
+        os.kill(server.ready.pid, signal.SIGCONT)
 
     def freeze(rows: Rows) -> None:
-        if len(rows) > 1000 and not frozen.is_set():
-            frozen.set()
+        if len(rows) > 1000 and not stopped.is_set():
+            stopped.set()
             os.kill(server.ready.pid, signal.SIGSTOP)
-            threading.Timer(FREEZE_S, os.kill, (server.ready.pid, signal.SIGCONT)).start()
+            wait_until_stopped(server.ready.pid)
+            marks_ns.append(time.monotonic_ns())
+            threading.Timer(FREEZE_S, go_on).start()
 
-    # 40 connections of 32 requests each hold the 1,000 that gather.
+    # 40 connections of 128 requests each hold more than all: none is skipped, however long it takes.
     run = measure(Load(Options(server.address, "mlp"), Constant(500, 10), connections=40, told=freeze))
-    assert frozen.is_set()
     assert (run.ending, len(run.answered)) == ("complete", 5000)
-    latency_ns = run.latency_ns()
+    stop_ns, go_ns = marks_ns
+    latency_ns, intended_ns = run.latency_ns(), run.rows["intended_ns"]
+    frozen = (stop_ns <= intended_ns) & (intended_ns < go_ns)
+    least_ns = np.where(frozen, go_ns - intended_ns, 0)
+    most_ns = np.where(frozen, np.iinfo(np.int64).max, latency_ns)
+    assert (least_ns <= latency_ns).all()
     summary = summarise(latency_ns)
-    whole_ns = FREEZE_S * 1e9
-    # On a busy machine a request more or less is slow, and waking up takes its time: 10 % of the freeze for all of it.
-    margin_ns = 0.1 * whole_ns
-    assert abs(summary.p99_ns - 0.95 * whole_ns) < margin_ns
-    assert abs(summary.p90_ns - 0.5 * whole_ns) < margin_ns
-    assert summary.p50_ns < 0.02 * whole_ns
-    assert np.quantile(latency_ns, 0.75, method="inverted_cdf") < 0.05 * whole_ns
-    assert abs(np.count_nonzero(latency_ns > 0.05 * whole_ns) - 950) < 100
+    for quantile, found_ns in ((0.5, summary.p50_ns), (0.75, None), (0.9, summary.p90_ns), (0.99, summary.p99_ns)):
+        least, found, most = (
+            np.quantile(each_ns, quantile, method="inverted_cdf") for each_ns in (least_ns, latency_ns, most_ns)
+        )
+        assert least <= found <= most
+        assert found_ns in (None, found)
+    # A request each 2 ms, of which 50 are slower than p99: it is 0.1 s below the whole freeze, and two gaps.
+    assert summary.p99_ns >= (FREEZE_S - 0.104) * 1e9
+    assert (np.quantile(most_ns, 0.5, method="inverted_cdf")) < np.iinfo(np.int64).max
 
 
 def test_stages_of_a_real_server_add_up(server: RunningServer) -> None:

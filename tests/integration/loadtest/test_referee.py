@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -60,12 +61,17 @@ def ruling_on(folder: Path, behaviour: Behaviour, scenario: str) -> Ruling:
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
 def test_a_fixed_delay_is_what_loadgen_finds(tmp_path: Path, scenario: str) -> None:
+    start_ns = time.monotonic_ns()
     found = ruling_on(tmp_path, Behaviour(delays_ns=(DELAY_NS,)), scenario)
-    assert DELAY_NS <= found.p50_ns < 2 * DELAY_NS  # as much again for a machine that is busy with other things
-    assert found.p50_ns <= found.p99_ns <= found.p999_ns
+    elapsed_ns = time.monotonic_ns() - start_ns
+    assert DELAY_NS <= found.p50_ns <= found.p99_ns <= found.p999_ns
     assert found.failed == 0
-    expected = SECONDS * RATE_HZ if scenario == "Server" else SECONDS * 1e9 / DELAY_NS
-    assert 0.5 * expected < found.count < 1.5 * expected  # a Poisson count of 100 is within 50 % but once in a million
+    if scenario == "Server":
+        expected = SECONDS * RATE_HZ
+        assert 0.5 * expected < found.count < 1.5 * expected  # a Poisson count of 100 is, but once in a million
+    else:  # One after the other, and half of them took as long as p50 or longer.
+        assert found.count // 2 * found.p50_ns <= elapsed_ns
+        assert 0 < found.count <= elapsed_ns / DELAY_NS
 
 
 def test_refusals_are_counted(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ def test_a_second_answer_comes_to_nothing(tmp_path: Path, scenario: str) -> None
     assert found.count > 20
     assert found.failed == 0
     problem = found.problems[0]
-    assert problem.endswith(" answers came to nothing that was in flight")
+    assert problem.endswith(" came to nothing that was in flight")
     assert found.count // 10 - 1 <= int(problem.split()[0]) <= found.count // 10
 
 
