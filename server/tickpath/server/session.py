@@ -217,15 +217,15 @@ class Session(Connection):
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
         admitted = admit(self._service, self, self._key, self._in_flight, tick)
         if isinstance(admitted, TurnedAway):
-            return self._refuse(tick.id, admitted.version, admitted.refusal)
-        feed, version, route = admitted.feed, admitted.version, admitted.feed.route
-        infer, taken = feed.take(tick, received_ns)
+            self._refuse(tick.id, admitted.version, admitted.refusal)
+            return
+        (feed, version), (infer, taken) = (admitted.feed, admitted.version), admitted.feed.take(tick, received_ns)
         if not taken.ready and not feed.must_run:
-            self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), route)
+            self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), feed.route)
         elif version.executor.kind == "inline":
             outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
             feed.keep(tick)
-            self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), route)
+            self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), feed.route)
             if version.lane.unsettled:
                 self._service.loop.call_soon(version.lane.settle)
         else:
