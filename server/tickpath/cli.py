@@ -17,6 +17,7 @@ try:
     from tickpath.console.models import models
     from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
@@ -243,6 +244,7 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
 
 
 tickpath.add_command(compile_)
+tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)

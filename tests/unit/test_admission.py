@@ -70,7 +70,7 @@ class Case:
         Case({"inputs": [16, 8]}, Code.BAD_SHAPE, ["'scale'", "4 bytes at 2 rows", "8 came"]),
         Case({"inputs": [16, 0]}, Code.BAD_SHAPE, ["'scale'", "0 came"]),
         Case({"priority": 1}, Code.BAD_VALUE, ["priority", "under 1", "1 came"]),
-        Case({"feed": 7}, Code.BAD_VALUE, ["feed 7", "'book'", "send feed 0"]),
+        Case({"feed": 7}, Code.BAD_VALUE, ["feed must be 0", "7 came", "Tick"]),
     ],
     ids=lambda case: str(case.changes),
 )

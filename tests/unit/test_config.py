@@ -36,6 +36,11 @@ quiet_hours = ["09:30-16:00", "23:00-01:15"]
 drain_s = 0.25
 frame_bytes_max = 8192
 
+feeds_per_session_max = 3
+feeds_max = 5
+feed_bytes_max = 1000000
+feed_idle_s = 7
+
 [[models]]
 path = "btc.onnx"
 name = "btc"

@@ -117,6 +117,21 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
         GlobalCell.PROTOCOL_ERRORS,
         1,
     ),
+    (GaugeMetricFamily, "tickpath_feeds", "Open feeds.", GlobalCell.FEEDS, 1),
+    (
+        CounterMetricFamily,
+        "tickpath_feed_gaps_total",
+        "Ticks not taken since an earlier one, or their feed's state, was missing.",
+        GlobalCell.FEED_GAPS,
+        1,
+    ),
+    (
+        CounterMetricFamily,
+        "tickpath_feeds_expired_total",
+        "Feeds forgotten since no tick came for feed_idle_s.",
+        GlobalCell.FEEDS_EXPIRED,
+        1,
+    ),
     (
         GaugeMetricFamily,
         "tickpath_loop_lag_seconds",

@@ -26,7 +26,7 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 5
+LAYOUT_VERSION: Final = 6
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -66,6 +66,9 @@ class GlobalCell(enum.IntEnum):
     GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
     LOADS_FAILED = enum.auto()  # changes that were asked for and not made, since a model was refused
     QUIET = enum.auto()  # 1 while nothing may be loaded or unloaded
+    FEEDS = enum.auto()  # open now
+    FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
+    FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 

@@ -50,6 +50,22 @@ class ConfigError(Exception):
     """The configuration can't be used. The text says what was expected, what came and what to do."""
 
 
+class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model's feeds are kept (see feed_spec.py)."""
+
+    # window: an answer is that of the last rows alone. carry: states run on from the feed's start. None: window, where
+    # there is one.
+    mode: Literal["window", "carry"] | None = None
+    # Its rows; None: the size of the input's time axis, or what the file says.
+    window: Positive | None = None
+    # Which axis of an input is time.
+    axis: Annotated[int, msgspec.Meta(ge=0, le=16)] = 1
+    # The inputs that take a state, each with the output that gives it.
+    state: dict[str, str] = {}
+    # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
+    warm_up: Literal["refuse", "pad"] = "refuse"
+
+
 class NumericPolicy(msgspec.Struct, frozen=True):
     """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
 
@@ -122,6 +138,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     atol: Tolerance | None = None
     # How far a reloaded version's answers may be from the live one's, as a share of an output's largest value.
     max_change: Tolerance | None = None
+    # None: what the model itself shows of its feeds (see feed_spec.py).
+    feed: FeedConfig | None = None
     # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
     trust: bool = False
     # Where a .pt2 file runs; a .plan is for a GPU, and all else for the CPU. cpu: that is everywhere, so that a file
@@ -178,6 +196,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame_s: Seconds = 5.0
     # From connecting to Hello.
     hello_s: Seconds = 5.0
+    # Feeds of one session: an index's members with room to spare. They take memory, so one client may not have all.
+    feeds_per_session_max: Positive = 512
+    feeds_max: Positive = 4096
+    # What all feeds together may hold. A window of DeepLOB for each of 4096, kept twice (see window.py), is half of it.
+    feed_bytes_max: Positive = 256 * 1024 * 1024
+    # After so long without a tick a feed is forgotten: a client that is started again comes sooner, one that changed
+    # its mind never does.
+    feed_idle_s: Seconds = 900.0
     # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
     write_bytes_max: Positive = 1024 * 1024
     # How long such a client may take nothing at all before it is dropped.

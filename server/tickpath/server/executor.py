@@ -185,6 +185,8 @@ class ThreadExecutor:
             if isinstance(outcomes[0], Answer):
                 _note(self._lane, outcomes[0], now_ns)
             self._dispatcher.done(turn, now_ns)
+            if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
+                self._wake.put(0)
 
     def _watch(self, now_ns: int) -> None:
         """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
@@ -209,7 +211,8 @@ class ThreadExecutor:
         while self._turn_came():
             try:
                 turn = self._deck.popleft()
-            except IndexError:  # it was taken back after it had rung
+            except IndexError:  # it was taken back after it had rung; or replies have left, for which work was put off
+                self._lane.settle()
                 continue
             self._hand_back(self._done, turn, self._lane.run_turn(turn))
 

@@ -198,6 +198,14 @@ class Lane:
             start += infer.rows
         return answers
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is work that was put off until after the replies."""
+        return False
+
+    def settle(self) -> None:
+        """Do that work. On the lane's thread; never raises."""
+
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""
         self.slots.clear()

@@ -17,7 +17,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from tickpath.engines import EngineSpec, KnownModel, TensorSpec
+from tickpath.engines import EngineSpec, FeedHint, KnownModel, TensorSpec
 from tickpath.server.config import ModelConfig
 from tickpath.server.verification import Report
 from tickpath.wire import TensorInfo
@@ -64,6 +64,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     sha256: str
     rows_fixed: int | None
     verified: Report
+    feed: FeedHint | None = None
     not_run: str = ""
     unpacked: str | None = None
 
@@ -73,7 +74,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
         if any(tensor.optional for tensor in self.inputs):
             return None
         inputs, outputs = (tuple(map(_tensor_spec, side)) for side in (self.inputs, self.outputs))
-        spec = EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed)
+        spec = EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed, feed=self.feed)
         return KnownModel(spec, None if self.unpacked is None else Path(self.unpacked))
 
 

@@ -55,5 +55,6 @@ def _proven(task: Task, model: PreparedModel, report: Report) -> Proven:
         precision=spec.precision,
         sha256=spec.sha256,
         rows_fixed=spec.rows_fixed,
+        feed=spec.feed,
         verified=report,
     )

@@ -10,6 +10,7 @@ from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
 from tickpath.server.dispatch import Batching
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
 from tickpath.wire import ModelInfo
@@ -30,6 +31,11 @@ class Version:
     lane: Lane
     # Whether its answers may carry flags, or are kept to stand in for others: then a session looks at each.
     is_watched: bool = False
+    feed: FeedSpec | None = None
+
+    @property
+    def refuses_non_finite(self) -> bool:
+        return self.config.non_finite == "refuse"
 
     @property
     def name(self) -> str:
@@ -87,11 +93,12 @@ def start_version(
     return Version(
         place=place,
         config=config,
-        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets),
+        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=prepared.engine,
         lane=lane,
+        feed=prepared.feed,
         is_watched=config.numeric.flags or config.fallback != "none",
     )

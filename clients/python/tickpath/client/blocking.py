@@ -9,6 +9,7 @@ from typing import Self, TypeAlias
 
 from tickpath.client.address import parse_address
 from tickpath.client.blocking_connection import SocketConnection, open_socket
+from tickpath.client.blocking_feed import Feed
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
 from tickpath.client.deadline import Deadline
@@ -20,6 +21,7 @@ from tickpath.client.errors import (
     not_connected,
     unreachable,
 )
+from tickpath.client.feed_codec import Progress
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import RECONNECT, Reconnect
 from tickpath.wire import Limits, ModelInfo
@@ -189,6 +191,21 @@ class Client:
                 for request, _ in waiting:
                     connection.forget(request)
             return outcomes
+
+    def open_feed(
+        self, model: str, key: str, *, anew: bool = False, snapshot: bytes | None = None, timeout_s: float | None = None
+    ) -> Feed:
+        """The feed of `model` under this key (an instrument, say): the one that this client's name has there, or a new
+        one. `anew` empties it; `snapshot` has it go on where that was taken. Raises ForbiddenError where the key is
+        another client's, BadValueError where the model keeps no feeds or the snapshot does not fit."""
+        feed = Feed(self._turn, self._ready, self._codec, self._deadline, Progress(model, key))
+        if anew:
+            feed.reset(timeout_s=timeout_s)
+        elif snapshot is not None:
+            feed.restore(snapshot, timeout_s=timeout_s)
+        else:
+            feed.resume(timeout_s=timeout_s)
+        return feed
 
     def _turn(self) -> threading.Lock:
         """One caller at a time: a second one is refused, since two threads would take each other's replies. To be taken

@@ -27,15 +27,21 @@ from tickpath.client.errors import (
     lost,
     refusal,
 )
+from tickpath.client.feed_codec import FeedCodec
 from tickpath.client.prediction import Prediction
 from tickpath.wire import (
+    KEY_CHARS_MAX,
     PREFIX_BYTES,
     PROTOCOL_VERSION,
     REPLY_BYTES_MAX,
     Cancel,
     ClientMessage,
+    CloseFeed,
     Code,
     Failure,
+    FeedClosed,
+    FeedOpened,
+    FeedSnapshot,
     FrameDecoder,
     Goodbye,
     Hello,
@@ -43,11 +49,14 @@ from tickpath.wire import (
     ModelInfo,
     ModelList,
     Models,
+    OpenFeed,
     Ping,
     Pong,
     RemoteProtocolError,
     Result,
     ServerMessage,
+    SnapshotFeed,
+    Tick,
     Welcome,
     decode_server_message,
     encode_frame,
@@ -91,7 +100,7 @@ class Request(Generic[T]):
         if type(message) is self.answer_type:
             self._outcome = self._read(message)
         elif type(message) is Failure:
-            self._outcome = refusal(message.code, message.message)
+            self._outcome = refusal(message.code, message.message, message.next_sequence)
         else:
             asked = self.answer_type.__name__
             raise RemoteProtocolError(Code.BAD_MESSAGE, f"expected {asked}, got {type(message).__name__}")
@@ -209,10 +218,47 @@ class Conversation:
         request_id = self._next_id()
         message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, priority, 0, event_time_ns, key)
         request = self._request(request_id, message, Result, layout.read)
-        if len(request.frame) > self._frame_bytes_max + PREFIX_BYTES:
-            del self._asked[request_id]
-            raise BadShapeError(self._too_large(codec, request.frame))
-        return request
+        return self._checked(request, codec)
+
+    def open_feed(self, codec: Codec, key: str, anew: bool, snapshot: bytes | None) -> Request[FeedCodec]:
+        """Asks for a feed of this model: how it stands, and how its rows are packed. Raises RefusedError, and then
+        nothing was asked."""
+        if not 0 < len(key) <= KEY_CHARS_MAX:
+            raise BadValueError(f"a feed's key has 1 to {KEY_CHARS_MAX} characters, got {len(key)}")
+        info, data = codec.info, None if snapshot is None else memoryview(snapshot)
+        message = OpenFeed(self._next_id(), info.handle, key, anew, data)
+        request = self._request(
+            message.id, message, FeedOpened, lambda opened: FeedCodec(opened, info.name, info.handle)
+        )
+        return self._checked(request, codec)
+
+    def tick(
+        self,
+        codec: FeedCodec,
+        inputs: Inputs,
+        number: Callable[[], int],
+        budget_ns: int,
+        event_time_ns: int,
+    ) -> Request[Prediction]:
+        """Asks for one prediction of a feed; `number` is asked for once the row is known to fit. Raises RefusedError,
+        and then nothing was asked."""
+        if len(self._asked) >= self._in_flight_max:
+            raise OverloadedError(self._too_many())
+        if budget_ns or event_time_ns:
+            budget_ns, event_time_ns = _number("budget_ns", budget_ns), _number("event_time_ns", event_time_ns)
+        data, layout = codec.pack_tick(inputs)
+        message = Tick(self._next_id(), codec.opened.feed, number(), data, budget_ns, 0, event_time_ns)
+        return self._request(message.id, message, Result, layout.read)
+
+    def snapshot_feed(self, codec: FeedCodec) -> Request[bytes]:
+        """Asks for what a feed holds."""
+        message = SnapshotFeed(self._next_id(), codec.opened.feed)
+        return self._request(message.id, message, FeedSnapshot, lambda answer: bytes(answer.snapshot))
+
+    def close_feed(self, codec: FeedCodec) -> Request[None]:
+        """Asks the server to forget a feed."""
+        message = CloseFeed(self._next_id(), codec.opened.feed)
+        return self._request(message.id, message, FeedClosed, lambda _: None)
 
     def forget(self, request: Request[Any]) -> bytes | None:
         """Nobody waits for this request any more. The frame that tells the server so, or None if there is none."""
@@ -269,6 +315,12 @@ class Conversation:
         self._asked[request_id] = request
         return request
 
+    def _checked(self, request: Request[T], codec: Codec) -> Request[T]:
+        if len(request.frame) > self._frame_bytes_max + PREFIX_BYTES:
+            del self._asked[request.id]
+            raise BadShapeError(self._too_large(codec, request.frame))
+        return request
+
     def _welcomed(self, welcome: Welcome) -> Welcome:
         if welcome.protocol != PROTOCOL_VERSION:
             text = f"protocol {welcome.protocol}; this client speaks {PROTOCOL_VERSION}, so use the other's version"
@@ -302,7 +354,7 @@ class Conversation:
         limit = self._frame_bytes_max
         return (
             f"model {codec.info.name!r}: the request is {len(frame) - PREFIX_BYTES} bytes, "
-            f"and {self.address} takes {limit}; send fewer rows"
+            f"and {self.address} takes {limit}; send less at once"
         )
 
 
