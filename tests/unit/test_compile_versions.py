@@ -8,8 +8,8 @@ from tests.onnx_models import save
 
 from tickpath.engines import ModelRefusedError, zoo
 from tickpath.engines.compile import Compiled, CompileOptions, compile_model
-from tickpath.engines.compile.source import source_beside
 from tickpath.engines.onnxruntime import load_onnx
+from tickpath.engines.source_file import source_beside
 from tickpath.server.repository import read_repository
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from tickpath.engines import Engine, EngineSpec, ModelRefusedError
-from tickpath.engines.compile.source import source_beside
 from tickpath.engines.load import load
+from tickpath.engines.source_file import source_beside
 from tickpath.server.config import ModelConfig
 
 # The source of a compiled model, beside it.

@@ -7,7 +7,7 @@ import msgspec
 
 from tickpath.engines import ModelRefusedError
 from tickpath.engines.compile import BadPlanError, read_plan
-from tickpath.engines.compile.source import source_beside
+from tickpath.engines.source_file import source_beside
 from tickpath.server.model import PreparedModel, prepare_model
 from tickpath.server.proof import Proven, Task
 from tickpath.server.verification import Report, verify

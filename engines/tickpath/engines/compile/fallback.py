@@ -7,8 +7,8 @@ from typing import TypeVar
 from tickpath.engines.compile.compiling import compile_model
 from tickpath.engines.compile.plan_file import BadPlanError, sidecar_path
 from tickpath.engines.compile.sidecar import SidecarError, decode_sidecar
-from tickpath.engines.compile.source import source_beside
 from tickpath.engines.load import OnBadPlan
+from tickpath.engines.source_file import source_beside
 
 Loaded = TypeVar("Loaded")
 OnCpu = TypeVar("OnCpu")

@@ -1,11 +1,10 @@
-"""What is compiled: an .onnx file, or a .pt2 file, of which torch makes ONNX for the builders that take that; and where
-a copy of it stands beside what was made of it."""
+"""What is compiled: an .onnx file, or a .pt2 file, of which torch makes ONNX for the builders that take that; and its
+copy beside what was made of it."""
 
 import hashlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import onnx
 
@@ -17,12 +16,7 @@ from tickpath.engines.onnx_file import OnnxFile, read_onnx
 from tickpath.engines.onnx_model import read_model
 from tickpath.engines.onnx_spec import Shape
 from tickpath.engines.passes import settle
-
-SUFFIXES: Final = (".onnx", ".pt2")
-
-# A folder of the repository holds one model.*, and under this name what it was made of.
-VERSION_STEM: Final = "model"
-SOURCE_STEM: Final = "source"
+from tickpath.engines.source_file import SOURCE_STEM, SUFFIXES, VERSION_STEM
 
 
 def load_source(path: Path, shapes: Mapping[str, Shape], trusted: bool) -> Engine:
@@ -44,14 +38,6 @@ def read_graph(job: Job) -> onnx.ModelProto:
         path = Path(folder) / "exported.onnx"
         path.write_bytes(to_onnx(job.source, job.options.trusted).SerializeToString())
         return _settled(job, path)
-
-
-def source_beside(path: Path) -> Path | None:
-    """What a compiled file was made of, where that stands beside it: as source.*, or under the name of a file that is
-    compiled for sure."""
-    stems = (SOURCE_STEM,) if path.suffix in SUFFIXES else (SOURCE_STEM, path.stem)
-    candidates = [path.with_name(stem + suffix) for stem in stems for suffix in SUFFIXES]
-    return next((each for each in candidates if each != path and each.is_file()), None)
 
 
 def put_source(job: Job) -> None:

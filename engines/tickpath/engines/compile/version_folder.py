@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tickpath.engines.compile.source import VERSION_STEM
+from tickpath.engines.source_file import VERSION_STEM
 
 
 @contextmanager
