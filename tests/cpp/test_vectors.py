@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.wire.vectors import FOLDER, MessageVectors
 
-from tickpath.console.vectors import Program
+from tickpath.console.vector_check import Program
 from tickpath.wire import PREFIX_BYTES, RemoteProtocolError, decode_server_message
 
 SEED: Final = 20_261_201

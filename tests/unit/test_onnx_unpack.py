@@ -48,8 +48,7 @@ def test_a_small_model_stays_whole(tmp_path: Path) -> None:
 
 def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
     path = write("lstm_b", tmp_path)
-    with pytest.raises(ModelRefusedError, match="changed while it was loaded"):
-        unpack(path, "0" * 64, tmp_path)
+    assert unpack(path, "0" * 64, tmp_path) is None
     spec = load_onnx(write("mlp", tmp_path)).spec
     path.write_bytes(np.random.default_rng(0).bytes(1000))
     with pytest.raises(ModelRefusedError):

@@ -53,7 +53,10 @@ Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 af
 @click.option("--trust", "trusted", is_flag=True, help="MODEL's maker may run code here: for .pt2 files that do.")
 @click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
 def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
-    """Compile MODEL, an .onnx or .pt2 file, for a GPU or for this CPU."""
+    """Compile a model file for a GPU or for this CPU.
+
+    MODEL is an .onnx or .pt2 file.
+    """
     import signal
 
     from tickpath.console import compiling
