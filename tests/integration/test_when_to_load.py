@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import numpy as np
@@ -206,3 +207,21 @@ def test_outside_the_hours_it_is_not_quiet(tmp_path: Path) -> None:
         assert not operator.ask(do="status")["quiet"]
         add_whole_version(models, "btc", "2", scale(2))
         assert "version 2 is live" in operator.done("reload")
+
+
+def test_what_comes_while_a_server_starts_is_loaded_soon(tmp_path: Path) -> None:
+    """btc is loaded first, then others take their time."""
+    models, admin, log = tmp_path / "models", tmp_path / "admin", tmp_path / "server.log"
+    for name in ("btc", *(f"later-{number}" for number in range(8))):
+        add_version(models, name, "1", scale(1))
+
+    def add_once_loaded() -> None:
+        until(lambda: log.exists() and "serving btc version 1" in log.read_text())
+        add_whole_version(models, "btc", "2", scale(2))
+
+    adding = Thread(target=add_once_loaded)
+    adding.start()
+    settings: dict[str, Any] = {"repository": str(models), "admin": str(admin), "watch_s": WATCH_S}
+    with serve(tmp_path, [], **settings), Operator(admin) as operator:
+        adding.join()
+        until(lambda: operator.live("btc") == "2")

@@ -29,6 +29,13 @@ def test_other_content_under_one_name_has_another_label_and_the_same_content_its
     assert second.digest == "green"
 
 
+@pytest.mark.parametrize("order", [("7-r2", "7", "7"), ("7", "7", "7-r2"), ("7", "7-r2", "7")])
+def test_a_folder_that_is_called_as_a_revision_is_told_apart_from_it(order: tuple[str, ...]) -> None:
+    places = Places()
+    taken = [take(places, config(version=version), str(number)) for number, version in enumerate(order)]
+    assert len({place.label for place in taken}) == len(order), taken
+
+
 def test_versions_and_models_are_told_apart_by_name_whatever_they_hold() -> None:
     places = Places()
     taken = [take(places, each, "red") for each in (config(), config(version="8"), config("eth"))]

@@ -173,7 +173,8 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
 
 
 def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
-    """A handler for SIGHUP: reload every model. What came of it is in the log."""
+    """A handler for SIGHUP: reload every model. What came of it is in the log. While one waits behind another, more of
+    them ask for nothing more."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run() -> None:
@@ -185,6 +186,8 @@ def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Await
             log.exception("reload: a fault of the server refused it")
 
     def begin() -> None:
+        if len(tasks) > 1:
+            return
         task = loop.create_task(run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

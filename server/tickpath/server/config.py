@@ -191,6 +191,11 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError(f"{len(config.models)} models, one server takes {MODELS_MAX}: serve the others from another")
     for model in config.models:
         check_model(model)
+    for hours in config.quiet_hours:
+        if hours[:5] == hours[6:]:
+            raise ConfigError(
+                f"quiet_hours: {hours} ends as it begins, which is never quiet: write 00:00-12:00 and so on"
+            )
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     return config

@@ -6,6 +6,7 @@ A version's label is its folder's name. What is loaded under that name later wit
 
 import os
 from dataclasses import dataclass
+from itertools import chain, count
 
 import msgspec
 
@@ -52,8 +53,14 @@ class Places:
                 f"{VERSIONS_MAX} versions were loaded since this server started, the most that its counters can tell "
                 "apart: restart it"
             )
-        revision = 1 + sum(taken[:2] == key[:2] for taken in self._taken)
-        return Place(index, config.version if revision == 1 else f"{config.version}-r{revision}", key)
+        return Place(index, self._free_label(config.served_name, config.version), key)
+
+    def _free_label(self, name: str, version: str) -> str:
+        """The version's own, or its first revision that nothing of this name was ever called: a folder may have such a
+        name too."""
+        taken = {place.label for place in self._taken.values() if place.key[0] == name}
+        revisions = (f"{version}-r{number}" for number in count(2))
+        return next(label for label in chain((version,), revisions) if label not in taken)
 
     def take(self, place: Place, version: Version) -> None:
         """This version stands here from now on."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import NoReturn
 
-from tickpath.server.deployment import REFUSALS, Deployment
+from tickpath.server.deployment import REFUSALS, Deployment, QuietError
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,14 @@ class Changes:
         self._told |= {name: digests[name] for name in new}
         return new
 
+    def again(self, name: str) -> None:
+        """What was told of this model came to nothing, through no fault of its files: it is new still."""
+        self._told.pop(name, None)
+
 
 async def watch(deployment: Deployment, period_s: float) -> NoReturn:
     """Look every `period_s` at what there is to serve, and reload what is new. While it is quiet, it waits."""
-    changes = Changes(await deployment.digests())
+    changes = Changes(deployment.started_with)  # what has come since then is new
     while True:
         await asyncio.sleep(period_s)
         if deployment.is_quiet:
@@ -40,6 +44,8 @@ async def watch(deployment: Deployment, period_s: float) -> NoReturn:
         for name in changes.new(await deployment.digests()):
             try:
                 await deployment.reload(name)
+            except QuietError:  # while it waited for another change
+                changes.again(name)
             except REFUSALS as error:
                 log.warning("watch: %s", error)
             except Exception:  # a fault of ours, which must not be the end of watching
