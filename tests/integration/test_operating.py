@@ -112,7 +112,7 @@ def test_no_server_is_said(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_stopped_waits_for_no_load(tmp_path: Path) -> None:
-    """And leaves no process behind."""
+    """And leaves no process behind, and no operator whose connection is a fault to it."""
     models, admin = tmp_path / "models", tmp_path / "admin"
     add_version(models, "btc", "1", scale(1))
     with serve(tmp_path, [], repository=str(models), admin=str(admin)) as server, Operator(admin) as operator:
@@ -123,6 +123,7 @@ def test_a_server_that_is_stopped_waits_for_no_load(tmp_path: Path) -> None:
                 pass
             while not (provers := [each for pid in children(server.ready.pid) for each in children(pid)]):
                 pass
-        assert server.stop() == 0
+            assert server.stop() == 0
         for pid in provers:
             wait_until_ended(pid)
+    assert "Traceback" not in server.log.read_text()

@@ -106,7 +106,7 @@ class Admin:
         self._connections += 1
         try:
             await self._talk(reader, writer)
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, asyncio.CancelledError):  # cancelled: the server ends
             pass
         finally:
             self._connections -= 1
@@ -132,7 +132,11 @@ class Admin:
         except (msgspec.DecodeError, RecursionError) as error:
             return self._reply(False, f"not a request: {error}")
         try:
-            return self._reply(True, *await self._do(asked))
+            told = await self._do(asked)
+            if not isinstance(asked, Reload | Rollback):  # which can be asked for elsewhere, and are told of there
+                for text in told:
+                    log.info("%s", text)
+            return self._reply(True, *told)
         except REFUSALS as error:
             return self._reply(False, str(error))
         except Exception:

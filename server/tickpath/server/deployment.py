@@ -122,7 +122,8 @@ class Deployment:
                     self._failed(error)
                     refused.append(str(error))
             if refused:
-                raise DeploymentError("; ".join((*refused, *told)))
+                others = ("the others are as their files say",) if told else ()
+                raise DeploymentError("; ".join((*refused, *others)))
             return told
 
     async def load(self, name: str, label: str) -> str:

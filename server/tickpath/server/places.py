@@ -12,7 +12,7 @@ import msgspec
 
 from tickpath.observe.records import VERSIONS_MAX, CoreDescription, RecordWriter, VersionDescription
 from tickpath.server.catalogue import Catalogue
-from tickpath.server.config import ModelConfig
+from tickpath.server.config import NAME_CHARS_MAX, ModelConfig
 from tickpath.server.version import Version
 
 
@@ -57,9 +57,10 @@ class Places:
 
     def _free_label(self, name: str, version: str) -> str:
         """The version's own, or its first revision that nothing of this name was ever called: a folder may have such a
-        name too."""
+        name too. A label is a name, so a long version is cut for it."""
         taken = {place.label for place in self._taken.values() if place.key[0] == name}
-        revisions = (f"{version}-r{number}" for number in count(2))
+        suffixes = (f"-r{number}" for number in count(2))
+        revisions = (version[: NAME_CHARS_MAX - len(suffix)] + suffix for suffix in suffixes)
         return next(label for label in chain((version,), revisions) if label not in taken)
 
     def take(self, place: Place, version: Version) -> None:
