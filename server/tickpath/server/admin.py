@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 LINE_BYTES_MAX: Final = 4096
 # Operators and their scripts; each holds a descriptor.
 CONNECTIONS_MAX: Final = 4
+# And those of clients who gave up, whose change goes on or waits: they must not keep out whoever wants to roll back.
+GONE_MAX: Final = 12
 # Between two requests of one connection, and for one who asks and does not read.
 IDLE_S: Final = 60.0
 
@@ -99,21 +101,26 @@ class Admin:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._decoder = msgspec.json.Decoder(Request)
-        self._connections = 0
+        self._readers: set[asyncio.StreamReader] = set()
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end."""
-        self._connections += 1
+        self._readers.add(reader)
         try:
             await self._talk(reader, writer)
         except (TimeoutError, ConnectionError, asyncio.CancelledError):  # cancelled: the server ends
             pass
         finally:
-            self._connections -= 1
+            self._readers.discard(reader)
             writer.close()
 
+    @property
+    def _is_full(self) -> bool:
+        gone = sum(reader.at_eof() for reader in self._readers)
+        return len(self._readers) - gone > CONNECTIONS_MAX or gone > GONE_MAX
+
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections > CONNECTIONS_MAX:
+        if self._is_full:
             await _write(writer, self._reply(False, f"{CONNECTIONS_MAX} connections are open: try again later"))
             return
         while True:

@@ -45,7 +45,7 @@ EXIT_OK: Final = 0
 
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the pipes of the observer
 # and of a model that is proven, admin connections, and some air.
-DESCRIPTORS_RESERVED: Final = 48
+DESCRIPTORS_RESERVED: Final = 60
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
 
