@@ -53,7 +53,7 @@ def test_the_same_answers_differ_by_nothing_whatever_the_version_and_the_stamps(
     change = changed(times(2), request(1), request(2, rows=2))
     assert (change.requests, change.refused, change.rel_max) == (2, 0, 0.0)
     assert change.outputs[0].within
-    assert change.describe().startswith("on the last 2 requests: 'y' differs by up to 0")
+    assert change.describe().startswith("on the last 2 requests: 'y' does not differ")
 
 
 def test_the_largest_difference_of_all_requests_is_told() -> None:
