@@ -158,6 +158,16 @@ def test_a_model_that_comes_is_served_and_one_that_goes_still_is(site: Site) -> 
     assert site.version("new") == "1"
 
 
+def test_what_is_out_of_order_is_said_once(site: Site) -> None:
+    stray = site.models / "notes.txt"
+    stray.write_text("")
+    until(lambda: "notes.txt" in site.server.log.read_text())
+    time.sleep(3 * WATCH_S)  # it looks again, and has said so
+    stray.unlink()
+    site.watched("other", "7")
+    assert site.server.log.read_text().count("notes.txt") == 1
+
+
 def test_sighup_reloads_everything_that_can_be(quiet: Site) -> None:
     quiet.operator.done("quiet", quiet=False)
     add_whole_version(quiet.models, "bad", "1", b"")

@@ -207,7 +207,8 @@ class Deployment:
         return tuple(status_of(self._catalogue.model(name)) for name in self._catalogue.names)
 
     async def digests(self) -> dict[str, str]:
-        """What each model's files hold now: a digest, or why they can't be read."""
+        """What each model's files hold now: a digest, or why they can't be read. Raises ConfigError where there is no
+        telling which models there are."""
         return await self._loader.run(self._read_digests)
 
     def close(self) -> None:
@@ -372,13 +373,7 @@ class Deployment:
         self._digests.forget(version.config)
 
     def _read_digests(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        try:
-            for name in self._source.names():
-                found[name] = self._read_digest(name)
-        except ConfigError as error:
-            log.warning("%s", error)
-        return found
+        return {name: self._read_digest(name) for name in self._source.names()}
 
     def _read_digest(self, name: str) -> str:
         try:

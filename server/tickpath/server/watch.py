@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import NoReturn
 
+from tickpath.server.config import ConfigError
 from tickpath.server.deployment import REFUSALS, Deployment, QuietError
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,19 @@ class Changes:
 async def watch(deployment: Deployment, period_s: float) -> NoReturn:
     """Look every `period_s` at what there is to serve, and reload what is new. While it is quiet, it waits."""
     changes = Changes(deployment.started_with)  # what has come since then is new
+    wrong = ""  # what was wrong when it looked last: it is said once
     while True:
         await asyncio.sleep(period_s)
         if deployment.is_quiet:
             continue
-        for name in changes.new(await deployment.digests()):
+        try:
+            new, now_wrong = changes.new(await deployment.digests()), ""
+        except ConfigError as error:
+            new, now_wrong = [], str(error)
+        if now_wrong and now_wrong != wrong:
+            log.warning("watch: %s", now_wrong)
+        wrong = now_wrong
+        for name in new:
             try:
                 await deployment.reload(name)
             except QuietError:  # while it waited for another change
