@@ -60,6 +60,11 @@ class Connection(asyncio.BufferedProtocol, ABC):
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
 
+    @property
+    @abstractmethod
+    def key(self) -> int | None:
+        """Of its client; None until that has said its name."""
+
     @abstractmethod
     def take_frames(self, frame_bytes_max: int) -> None:
         """Larger frames than before are allowed."""

@@ -166,9 +166,11 @@ class Deployment:
         """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all. At once."""
         canary = None if label is None else Canary(self._catalogue.version(name, label), share)
         self._settle(self._catalogue.set_canary(name, canary))
-        if label is None:
+        if canary is None:
             return f"model {name}: no canary"
-        return f"model {name}: version {label} answers {share:.4%} of the clients"
+        keys = [session.key for session in self._service.sessions if session.key is not None]
+        taken = f"{sum(map(canary.takes, keys))} of {len(keys)} that are connected"
+        return f"model {name}: version {label} answers {share:.4%} of the clients, by their names: {taken}"
 
     async def shadow(self, name: str, label: str | None) -> str:
         """Have a loaded version compute what is answered, and compare; None: none does."""

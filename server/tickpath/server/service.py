@@ -23,6 +23,11 @@ LINGERING_MAX: Final = 16
 class Connected(Protocol):
     """A session, as far as the service has to know it."""
 
+    @property
+    def key(self) -> int | None:
+        """Of its client; None until that has said its name."""
+        ...
+
     def take_frames(self, frame_bytes_max: int) -> None: ...
 
     def say_goodbye(self) -> None: ...

@@ -67,6 +67,10 @@ class Session(Connection):
         self._in_flight: dict[int, Version] = {}
         self._last = LastAnswers()
 
+    @property
+    def key(self) -> int | None:
+        return self._key if self._greeted else None
+
     # -- the transport's side --
 
     def _begun(self) -> None:
