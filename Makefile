@@ -3,19 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CC ?= gcc
+CXX ?= g++
 
-.PHONY: help demo test test-compile test-gpu check bench clean
+.PHONY: help demo test test-compile test-door test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,replay,report,loadgen,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c
 	mkdir -p build
 	$(CC) -O2 -Wall -Wextra -Wpedantic -Werror -std=gnu11 -o $@ $<
+
+build/latency: clients/cpp/tools/latency.cpp $(wildcard clients/cpp/include/tickpath/*.hpp clients/cpp/include/tickpath/detail/*.hpp)
+	mkdir -p build
+	$(CXX) -O2 -Wall -Wextra -Wpedantic -Werror -std=c++17 -I clients/cpp/include -o $@ $<
 
 demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it, show the latency
 	$(BIN)/tickpath demo --floor build/floor
@@ -23,14 +28,22 @@ demo: $(VENV)/ready build/floor  ## serve a model, stream a synthetic book to it
 test: $(VENV)/ready build/floor  ## run every test
 	$(BIN)/pytest -n auto tests/conformance tests/fuzz tests/sim tests/unit tests/wire
 	$(BIN)/pytest -n auto --dist loadfile tests/integration --ignore tests/integration/loadtest
-	$(BIN)/pytest tests/integration/loadtest
+	$(BIN)/pytest tests/cpp tests/integration/loadtest
 
 $(VENV)/ready-compile: $(VENV)/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx,openvino]'
 	touch $@
 
-test-compile: $(VENV)/ready-compile  ## build plans of every model; installs TensorRT-RTX and torch, needs no GPU
-	$(BIN)/pytest tests/compile
+test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
+	$(BIN)/pytest -n auto tests/compile
+
+build/clients/ready:
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/pip install --quiet --disable-pip-version-check kserve==0.21.0 'tritonclient[http,grpc]==2.73.0'
+	touch $@
+
+test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client and Triton's newest; installs them
+	$(BIN)/pytest tests/door
 
 test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
 	$(BIN)/pytest tests/gpu
@@ -42,8 +55,15 @@ check: $(VENV)/ready  ## format, lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/ready build/floor  ## measure against the C floor, in one run
+bench: $(VENV)/ready build/floor build/latency  ## measure against the C floor, in one run
 	$(BIN)/python -m bench
+
+# Generated code runs with its own release of protobuf and the next major one: an older generator takes in more of them.
+PROTO := server/tickpath/door/proto/open_inference
+proto:
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.81.1
+	cd server && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO:server/%=%).proto
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

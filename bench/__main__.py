@@ -29,6 +29,11 @@ SERVERS: dict[str, list[str]] = {
     "tickpath --poll-us 0": ["--poll-us", "0"],
     "tickpath --spin": ["--spin"],
 }
+# The same servers, asked by the C++ client: what it adds to the C one, and what two that never sleep come to.
+CPP_CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tickpath": ("tickpath, asked in C++", ()),
+    "tickpath --spin": ("tickpath --spin, asked in C++ --spin", ("--spin",)),
+}
 # The control: a C server with a working set of 8 MB a request, so that a tail of this machine's memory is not read as
 # ours.
 TOUCH_PAGES = 2000
@@ -87,15 +92,21 @@ class _Bench:
             ready = self._servers.enter_context(tickpath_server(path, log, self._cpus[0], *flags))
             with Client(ready.address) as client:
                 info = client.model(name)
-            self._add_target(kind, info, ready.address.rpartition(":")[2], ready.pid)
+            port = ready.address.rpartition(":")[2]
+            self._add_target(kind, info, port, ready.pid)
+            if kind in CPP_CLIENTS:
+                cpp_kind, cpp_flags = CPP_CLIENTS[kind]
+                self._add_target(cpp_kind, info, port, ready.pid, cpp_flags)
         for pages in (TOUCH_PAGES, 0):
             port, pid = self._servers.enter_context(floor_server(info, self._cpus[0], pages))
             self._add_target(f"C, touching {pages} pages" if pages else "C floor", info, port, pid)
 
-    def _add_target(self, kind: str, model: ModelInfo, port: str, pid: int) -> None:
+    def _add_target(
+        self, kind: str, model: ModelInfo, port: str, pid: int, cpp_flags: tuple[str, ...] | None = None
+    ) -> None:
         request, preamble = write_frames(self._folder, model)
         os.kill(pid, signal.SIGSTOP)
-        self._targets.append(Target(kind, model.name, port, request, preamble, pid, self._cpus[1]))
+        self._targets.append(Target(kind, model.name, port, request, preamble, pid, self._cpus[1], cpp_flags))
 
     def round(self, samples: int) -> None:
         """Every target once, each model's beside its own floor and engine."""
@@ -120,7 +131,8 @@ class _Bench:
         return float(summarise(np.array(times_ns)).p50_ns)
 
     def rows(self) -> list[Row]:
-        order = ["C floor", f"C, touching {TOUCH_PAGES} pages", *self._flags]
+        asked_in_cpp = [CPP_CLIENTS[kind][0] for kind in self._flags if kind in CPP_CLIENTS]
+        order = ["C floor", f"C, touching {TOUCH_PAGES} pages", *self._flags, *asked_in_cpp]
         for name in self._slots:
             engine_us = np.median(self._rows[(name, "tickpath")].engine_ns) / 1e3
             self.notes.append(f"{name}: engine alone in process {engine_us:.1f} µs")
@@ -128,9 +140,7 @@ class _Bench:
 
     def end(self) -> None:
         self.notes += [
-            f"{t.model}: {t.kind} holds {t.rss_bytes() / 1e6:.0f} MB"
-            for t in self._targets
-            if t.kind.startswith("tickpath")
+            f"{t.model}: {t.kind} holds {t.rss_bytes() / 1e6:.0f} MB" for t in self._targets if t.kind in self._flags
         ]
         self._servers.close()
 

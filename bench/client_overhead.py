@@ -1,6 +1,6 @@
-"""What the clients add to a round trip, against a raw socket loop with the same bytes and the same server, in one run.
+"""What the clients add to a round trip, against a C program that sends the same bytes to the same server, in one run.
 
-    python -m bench.client_overhead [ROUND_TRIPS]
+    make build/floor build/latency && python -m bench.client_overhead [ROUND_TRIPS]
 
 The server is a process of its own that decodes an Infer and echoes its input as a Result, so that what differs is the
 client alone. The runs alternate, so that a noisy machine disturbs all alike.
@@ -9,13 +9,18 @@ client alone. The runs alternate, so that a noisy machine disturbs all alike.
 import asyncio
 import multiprocessing
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from bench.targets import c_ping, cpp_ping, write_frames
 from tickpath.client import AsyncClient, Client
 from tickpath.loadtest.latency import summarise
 from tickpath.wire import (
@@ -37,6 +42,7 @@ ROUNDS: Final = 5
 LIMITS: Final = Limits(1 << 20, 128, 16, 5_000_000_000)
 TENSOR: Final = TensorInfo("x", "float32", (1, FLOATS), 0)
 MODEL: Final = ModelInfo("echo", "1", 1, (TENSOR,), (TENSOR,), (1,))
+Address: TypeAlias = tuple[str, int]
 X: Final = np.arange(FLOATS, dtype=np.float32).reshape(1, FLOATS)
 
 
@@ -55,7 +61,26 @@ def serve(listener: socket.socket) -> None:
                     connected.sendall(encode_frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
 
 
-def raw(address: tuple[str, int], round_trips: int) -> list[int]:
+def in_c(folder: Path, address: Address, round_trips: int) -> list[int]:
+    request, preamble = write_frames(folder, MODEL)
+    out = folder / "samples"
+    subprocess.run(c_ping(str(address[1]), out, round_trips, 0, request, preamble), check=True)
+    return read_samples(out)
+
+
+def in_cpp(folder: Path, flags: tuple[str, ...], address: Address, round_trips: int) -> list[int]:
+    out = folder / "samples"
+    command = cpp_ping(str(address[1]), MODEL.name, out, round_trips, 0, *flags)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return read_samples(out)
+
+
+def read_samples(path: Path) -> list[int]:
+    samples: list[int] = np.fromfile(path, np.uint64).tolist()
+    return samples
+
+
+def raw(address: Address, round_trips: int) -> list[int]:
     connected = socket.create_connection(address)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     request = encode_frame(Infer(1, 1, 1, [X.data]))
@@ -70,7 +95,7 @@ def raw(address: tuple[str, int], round_trips: int) -> list[int]:
     return taken_ns
 
 
-def blocking(address: tuple[str, int], round_trips: int) -> list[int]:
+def blocking(address: Address, round_trips: int) -> list[int]:
     taken_ns = []
     with Client(address) as client:
         for _ in range(round_trips):
@@ -80,7 +105,7 @@ def blocking(address: tuple[str, int], round_trips: int) -> list[int]:
     return taken_ns
 
 
-async def _awaiting(address: tuple[str, int], round_trips: int) -> list[int]:
+async def _awaiting(address: Address, round_trips: int) -> list[int]:
     taken_ns = []
     async with AsyncClient(address) as client:
         for _ in range(round_trips):
@@ -90,11 +115,11 @@ async def _awaiting(address: tuple[str, int], round_trips: int) -> list[int]:
     return taken_ns
 
 
-def on_asyncio(address: tuple[str, int], round_trips: int) -> list[int]:
+def on_asyncio(address: Address, round_trips: int) -> list[int]:
     return asyncio.run(_awaiting(address, round_trips))
 
 
-def on_uvloop(address: tuple[str, int], round_trips: int) -> list[int]:
+def on_uvloop(address: Address, round_trips: int) -> list[int]:
     import uvloop
 
     return uvloop.run(_awaiting(address, round_trips))
@@ -105,25 +130,48 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     server = multiprocessing.get_context("fork").Process(target=serve, args=(listener,), daemon=True)
     server.start()
-    kinds: dict[str, Callable[[tuple[str, int], int], list[int]]] = {
-        "raw socket": raw,
+    with tempfile.TemporaryDirectory() as folder:
+        taken_ns = measure(kinds(Path(folder)), listener.getsockname(), round_trips)
+    server.terminate()
+    server.join()
+    print(f"{4 * FLOATS} bytes each way, {ROUNDS} rounds of {round_trips}, µs; ratios are of one round's medians")
+    print(f"{'':22}{'p50':>8}{'p99':>8}{'p50 over C':>12}{'ratio':>8}  lowest and highest")
+    for name, rounds_ns in taken_ns.items():
+        print(line(name, rounds_ns, taken_ns["C, blocking"]))
+
+
+def kinds(folder: Path) -> dict[str, Callable[[Address, int], list[int]]]:
+    return {
+        "C, blocking": partial(in_c, folder),
+        "C++, blocking": partial(in_cpp, folder, ()),
+        "C++, busy-poll": partial(in_cpp, folder, ("--spin",)),
+        "Python's raw socket": raw,
         "Client": blocking,
         "AsyncClient, asyncio": on_asyncio,
         "AsyncClient, uvloop": on_uvloop,
     }
-    taken_ns: dict[str, list[int]] = {name: [] for name in kinds}
+
+
+def measure(
+    asked: dict[str, Callable[[Address, int], list[int]]], address: Address, round_trips: int
+) -> dict[str, list[list[int]]]:
+    """Of each kind, its rounds."""
+    taken_ns: dict[str, list[list[int]]] = {name: [] for name in asked}
     for _ in range(ROUNDS):
-        for name, kind in kinds.items():
-            taken_ns[name] += kind(listener.getsockname(), round_trips)
-    server.terminate()
-    server.join()
-    summaries = {name: summarise(np.array(samples)) for name, samples in taken_ns.items()}
-    floor_us = summaries["raw socket"].p50_ns / 1e3
-    print(f"{4 * FLOATS} bytes each way, {ROUNDS * round_trips} round trips each, µs")
-    print(f"{'':22}{'p50':>8}{'p99':>8}{'p50 over raw':>14}{'ratio':>8}")
-    for name, summary in summaries.items():
-        p50_us, p99_us = summary.p50_ns / 1e3, summary.p99_ns / 1e3
-        print(f"{name:22}{p50_us:8.1f}{p99_us:8.1f}{p50_us - floor_us:14.1f}{p50_us / floor_us:8.2f}")
+        for name, kind in asked.items():
+            taken_ns[name].append(kind(address, round_trips))
+    return taken_ns
+
+
+def line(name: str, rounds_ns: list[list[int]], floor_ns: list[list[int]]) -> str:
+    p50s_us = np.median(rounds_ns, axis=1) / 1e3
+    ratios = p50s_us / (np.median(floor_ns, axis=1) / 1e3)
+    over_us = np.median(p50s_us) - np.median(np.median(floor_ns, axis=1)) / 1e3
+    p99_us = summarise(np.concatenate(rounds_ns)).p99_ns / 1e3
+    return (
+        f"{name:22}{np.median(p50s_us):8.1f}{p99_us:8.1f}{over_us:12.1f}{np.median(ratios):8.2f}"
+        f"  {ratios.min():.2f}-{ratios.max():.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Row:
 
 def table(rows: list[Row]) -> Table:
     """One line per target. Ratios are the median over rounds, with the lowest and the highest round beside it."""
-    result = Table(title="Round trips, one at a time, from a blocking C client (µs)")
+    result = Table(title="Round trips, one at a time, from a blocking C client where the row names no other (µs)")
     for heading in ("model", "server", "p50", "p99", "p99.9", "max", "n", "p50 / floor", "p50 / (floor + engine)"):
         result.add_column(heading, justify="left" if heading in ("model", "server") else "right")
     for row in rows:

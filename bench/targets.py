@@ -19,13 +19,16 @@ from tickpath.server.ready import Ready
 from tickpath.wire import PROTOCOL_VERSION, Hello, Infer, ModelInfo, encode_frame
 
 FLOOR: Final = Path("build/floor")
+# The C++ client, asked for its samples.
+LATENCY: Final = Path("build/latency")
 # Of the slowest model in the zoo on a slow machine; it only ends what hangs.
 PING_S_MAX: Final = 600
 
 
 @dataclass(frozen=True)
 class Target:
-    """One running server and the bytes to send to it. `model` names the row's floor and engine; `kind` what answers."""
+    """One running server and the bytes to send to it. `model` names the row's floor and engine; `kind` what answers.
+    `cpp_flags`: asked by the C++ client with these flags; None: by the C client."""
 
     kind: str
     model: str
@@ -34,14 +37,19 @@ class Target:
     preamble: Path
     pid: int
     client_cpu: int | None
+    cpp_flags: tuple[str, ...] | None = None
 
     def ping(self, samples: int, warmup: int, scratch: Path) -> npt.NDArray[np.int64]:
-        """Round trips, one at a time, from the C client: ns each."""
+        """Round trips, one at a time: ns each."""
         out = scratch / "samples.bin"
-        command = [str(FLOOR), "ping", self.address, str(out), str(samples), str(warmup)]
-        command += [str(self.request), str(self.preamble)]
+        if self.cpp_flags is None:
+            command = c_ping(self.address, out, samples, warmup, self.request, self.preamble)
+        else:
+            command = cpp_ping(self.address, self.model, out, samples, warmup, *self.cpp_flags)
         with self._awake():
-            subprocess.run([*pinned(self.client_cpu), *command], check=True, timeout=PING_S_MAX)
+            subprocess.run(
+                [*pinned(self.client_cpu), *command], check=True, timeout=PING_S_MAX, stdout=subprocess.DEVNULL
+            )
         return np.fromfile(out, np.uint64).astype(np.int64)
 
     @contextmanager
@@ -56,6 +64,17 @@ class Target:
         """Resident memory of the server."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def c_ping(port: str, out: Path, samples: int, warmup: int, request: Path, preamble: Path) -> list[str]:
+    """The command by which the C client asks."""
+    return [str(FLOOR), "ping", port, str(out), str(samples), str(warmup), str(request), str(preamble)]
+
+
+def cpp_ping(port: str, model: str, out: Path, samples: int, warmup: int, *flags: str) -> list[str]:
+    """The command by which the C++ client asks."""
+    counts = ["--count", str(samples), "--warmup", str(warmup), "--samples", str(out)]
+    return [str(LATENCY), f"127.0.0.1:{port}", model, *counts, *flags]
 
 
 def pinned(cpu: int | None) -> list[str]:

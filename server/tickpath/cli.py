@@ -11,11 +11,14 @@ try:
 
     from tickpath.console.compile import compile_
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
+    from tickpath.console.door import door
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
     from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.streaming import streaming
+    from tickpath.console.vectors import vectors
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
@@ -111,6 +114,8 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
+@click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
+@click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
 @click.option(
     "--poll-us",
@@ -154,14 +159,14 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
 
     from tickpath.engines import DeviceLostError, ModelRefusedError
     from tickpath.server import core
+    from tickpath.server.child_process import ChildError
     from tickpath.server.listeners import AddressError
-    from tickpath.server.observer_process import ObserverError
 
     with (
         ending(ModelRefused, ModelRefusedError),
         ending(Misconfigured, ConfigError),
         ending(AddressRefused, AddressError),
-        ending(Failed, ObserverError),
+        ending(Failed, ChildError),
         ending(DeviceLost, DeviceLostError),
     ):
         return core.run(settings, json_lines=as_json)
@@ -239,7 +244,10 @@ def demo(floor: Path | None, model: str, rate: float, seconds: float) -> None:
 
 
 tickpath.add_command(compile_)
+tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
+tickpath.add_command(vectors)
+tickpath.add_command(door)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

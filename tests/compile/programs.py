@@ -1,14 +1,12 @@
 """Small programs of torch.export, good and bad."""
 
 import io
-import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export.pt2_archive._package import package_pt2
 
 Forward = Callable[..., Any]
 
@@ -42,20 +40,6 @@ def export(
     path = folder / "model.pt2"
     torch.export.save(program, path)
     return path
-
-
-def compiled(path: Path) -> Path:
-    """Add what AOTInductor makes of the program in a file; the path of a file with that alone."""
-    program = torch.export.load(path)
-    alone = path.with_name("alone.pt2")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, of its own parts
-        files: Any = torch._inductor.aot_compile(
-            program.module(), program.example_inputs[0], options={"aot_inductor.package": True}
-        )
-        package_pt2(path, exported_programs={"model": program}, aoti_files={"model": files})
-        package_pt2(alone, aoti_files={"model": files})
-    return alone
 
 
 def scaled(module: Module, x: torch.Tensor) -> torch.Tensor:

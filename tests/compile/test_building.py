@@ -1,6 +1,7 @@
 """Builds with TensorRT-RTX as they go wrong: targets, refusals, Ctrl-C, two builders, damage."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tickpath.engines.compile.compiling import UNWATCHED
 from tickpath.engines.compile.fallback import load_or_fall_back
 from tickpath.engines.compile.plan_file import BadPlanError, publish
 from tickpath.engines.compile.worker import BuildJob
+from tickpath.engines.device import has_device
 from tickpath.engines.onnxruntime import load_onnx
 from tickpath.engines.plan import load_plan
 from tickpath.engines.tensorrt import BuildSettings, BuildStoppedError, TensorRT, build, parse
@@ -240,3 +242,30 @@ def test_a_plan_of_another_release(source: Path) -> None:
 def test_recurrent_models_of_few_steps_are_built_unrolled(tmp_path: Path) -> None:
     compiled = compile_model(save(gru(hidden=8), tmp_path), tmp_path / "out.plan", OPTIONS)
     assert [entry.batch_axis for entry in compiled.sidecar.recipe.inputs] == [0, 1]
+
+
+def test_a_version_is_checked_as_far_as_a_machine_without_a_gpu_can(source: Path, tmp_path: Path) -> None:
+    if has_device():
+        pytest.skip("there is a GPU, and models check runs the plan on it")
+    out = tmp_path / "models" / "mlp" / "8" / "model.plan"
+    made = subprocess.run(command(source, out), capture_output=True, text=True, check=False, timeout=60)
+    assert made.returncode == 0, made.stderr
+    whole = checked(tmp_path / "models")
+    assert whole.returncode == 0, whole.stdout
+    (line,) = [line for line in whole.stdout.splitlines() if line.startswith("mlp 8: ")]
+    assert re.match(r"mlp 8: no GPU here, so model\.plan was not run; it is whole, and .*from source\.onnx", line)
+    source.with_name("other.onnx").write_bytes(zoo.build("null").SerializeToString())
+    source.with_name("other.onnx").replace(out.with_name("source.onnx"))
+    assert "source.onnx is not what it was made of" in checked(tmp_path / "models").stdout
+    out.with_name("source.onnx").unlink()
+    assert "no source.onnx beside it to judge by" in checked(tmp_path / "models").stdout
+    out.write_bytes(out.read_bytes()[:1000])
+    damaged = checked(tmp_path / "models")
+    assert (damaged.returncode, "truncated" in damaged.stdout) == (3, True)
+
+
+def checked(models: Path) -> subprocess.CompletedProcess[str]:
+    tickpath = Path(sys.executable).with_name("tickpath")
+    return subprocess.run(
+        [tickpath, "models", "check", models], capture_output=True, text=True, check=False, timeout=60
+    )

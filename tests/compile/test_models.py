@@ -34,7 +34,6 @@ LONG: Final = tuple(name for name in zoo.names() if name not in QUICK)
 # A real model of more operators, unrolled, is parsed and not built.
 OPERATORS_MAX: Final = 250
 
-LOOP: Final = "Loop 'StatefulPartitionedCall/functional_1/{}/while_loop': can't be captured"
 NO_LENGTH: Final = "isn't fixed, so it can't be unrolled"
 
 # Why a model that the CPU engine serves can't be compiled, in words of the refusal.
@@ -46,22 +45,10 @@ UNCOMPILED: Final[Mapping[str, str]] = {
     "polygraphy/scan.onnx": "Scan 'y': can't be captured",
     "silero_vad/silero_vad.onnx": NO_LENGTH,
     "silero_vad/silero_vad_16k_op15.onnx": NO_LENGTH,
-    "silero_vad/silero_vad_16k_sequence.onnx": NO_LENGTH,
     "silero_vad/silero_vad_half.onnx": NO_LENGTH,
     "silero_vad/silero_vad_op18_ifless.onnx": "If 'node_cond__1': can't be captured",
     "surfaces/gradient_boosting_regressor.onnx": "operator 'Scaler' (Scaler): it has no such operator",
     "surfaces/k_neighbors_regressor.onnx": "operator 'Scaler' (Scaler): it has no such operator",
-    "trading_bot/BTCUSDT/basic/2025-10-26_21h_v1/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/BTCUSDT/basic/2025-10-27_14h_v1/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/BTCUSDT/basic/2025-10-30_12h_v1/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/BTCUSDT/sentiment/2025-09-16_legacy/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/BTCUSDT/sentiment/2025-09-17_1h_v1/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/BTCUSDT/sentiment/2025-12-23_20h_v1/model.onnx": LOOP.format("gru_1"),
-    "trading_bot/BTCUSDT/sentiment/2026-01-06_14h_v1/model.onnx": LOOP.format("gru_1"),
-    "trading_bot/BTCUSDT/sentiment/2026-01-06_14h_v2/model.onnx": LOOP.format("gru_1"),
-    "trading_bot/BTCUSDT/sentiment/2026-01-06_14h_v3/model.onnx": LOOP.format("gru_1"),
-    "trading_bot/ETHUSDT/sentiment/2025-09-16_legacy/model.onnx": LOOP.format("lstm_1"),
-    "trading_bot/ETHUSDT/sentiment/2025-09-17_1h_v1/model.onnx": LOOP.format("lstm_1"),
 }
 
 ROOT: Final = (inputs_root() or Path("none")) / "models"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.compile.programs import Module, added, compiled, export, replaced, rewritten, scaled
+from tests.compile.programs import Module, added, export, replaced, rewritten, scaled
 from tests.conformance.test_engine import capture
 from tests.onnx_models import save
 
@@ -187,7 +187,7 @@ def test_a_file_half_copied(share: float, tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(
-        ModelRefusedError, match=r"model.pt2: the archive is truncated or damaged .*: copy or export it"
+        ModelRefusedError, match=r"model.pt2: (a zip archive without its end: the file|the archive) is truncated"
     ):
         load(path)
 
@@ -209,7 +209,7 @@ def test_a_flipped_bit(tmp_path: Path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
         (b"<!DOCTYPE html>", "a web page"),
         (b"\x80\x02}q\x00.", "a Python pickle"),
-        (b"\x00\x01\x02 nothing", "11 bytes that are no .pt2 archive"),
+        (b"\x00\x01\x02 nothing", "not an exported PyTorch program, which is a zip archive"),
     ],
 )
 def test_files_that_are_something_else(content: bytes, words: str, tmp_path: Path) -> None:
@@ -328,23 +328,6 @@ def test_entries_that_are_more_than_data(entry: str, words: str, tmp_path: Path)
     path = added(export(tmp_path, scaled), entry, b"\x80\x02.")
     with pytest.raises(ModelRefusedError, match=rf"{words}.* use --trust if you know who made the file"):
         load(path)
-
-
-def test_machine_code_with_its_program_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled by AOTInductor, which takes a C++ compiler; it answers as its program does."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    path = export(tmp_path, lambda module, x: {"y": torch.relu(x * module.state), "total": x.sum(1)})
-    reference = capture(load(path), 3)
-    alone = compiled(path)
-    with pytest.raises(ModelRefusedError, match="machine code"):
-        load(path)
-    engine = load(path, {"x": ("N", 3)}, trusted=True)
-    rows = np.arange(9, dtype=np.float32).reshape(3, 3) - 4
-    assert engine.spec.describe() == "x float32[N,3] -> y float32[N,3], total float32[N]"
-    for one, other in zip(capture(engine, 3)([rows]), reference([rows]), strict=True):
-        assert np.abs(np.subtract(one, other)).max() < 1e-6
-    with pytest.raises(ModelRefusedError, match="does not say what it takes"):
-        load(alone, trusted=True)
 
 
 def test_pickled_weights(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -61,7 +63,29 @@ def _plans() -> Iterator[Candidate]:
             yield from (Candidate(f"{runtime} {name}", partial(_load, runtime, name)) for name in ("mlp", "deeplob"))
 
 
-CANDIDATES: Final = (Candidate("ptx", PtxEngine, ptx_expected), *_plans())
+@cache
+def _program(name: str) -> bytes:
+    from tickpath.engines.zoo.exported import export_program
+
+    return export_program(zoo.build(name))
+
+
+def _load_program(name: str) -> DeviceEngine:
+    from tickpath.engines.torch_cuda import load_exported_on_device
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.pt2"
+        path.write_bytes(_program(name))
+        return load_exported_on_device(path)
+
+
+def _programs() -> Iterator[Candidate]:
+    """Those of torch, where a build of it with CUDA is installed."""
+    if find_spec("torch") and import_module("torch").cuda.is_available():
+        yield from (Candidate(f"torch {name}", partial(_load_program, name)) for name in ("mlp", "deeplob"))
+
+
+CANDIDATES: Final = (Candidate("ptx", PtxEngine, ptx_expected), *_plans(), *_programs())
 
 
 class Uncapturable:

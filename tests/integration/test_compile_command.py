@@ -38,7 +38,7 @@ def test_it_says_what_came_out(source: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["-o", "out.bin"], 2, "out.bin: name a .onnx or .plan file"),
+        (["-o", "out.bin"], 2, "out.bin: name a .onnx or .ov or .plan or .pt2 file"),
         (["-o", "out.onnx", "--gpu", "8.9"], 2, "expected compute capabilities as in sm89,sm120"),
         (["-o", "out.onnx", "--buckets", "0"], 2, "expected whole numbers above 0"),
         (["-o", "out.onnx", "--engine", "tensorrt"], 3, "tensorrt writes .plan files"),
@@ -60,4 +60,8 @@ def test_buckets_are_those_that_the_model_has(tmp_path: Path) -> None:
     assert "buckets 1," in compile_(source, "-o", out).stdout
     refused = compile_(source, "-o", out, "--buckets", "1,2")
     assert (refused.returncode, "the model has no batch axis" in refused.stderr) == (2, True)
-    assert compile_(tmp_path / "model.pt2", "-o", out).returncode == 2
+    assert compile_(tmp_path / "model.h5", "-o", out).stderr.endswith("export the model as one\n")
+    assert (
+        compile_(tmp_path / "model.onnx", "-o", out, "--buckets", "2,1").stderr
+        == "tickpath: --buckets must ascend, 2,1 came\n"
+    )

@@ -143,19 +143,19 @@ def test_cancel(peer: Peer) -> None:
     assert [receive(peer) for _ in range(2)] == [("Result", 6), ("Result", 4)], "an id is free when it is answered"
 
 
-def test_a_budget_that_ends_in_the_queue_is_refused_unrun(server: RunningServer, peer: Peer) -> None:
+def test_a_budget_that_would_end_in_the_queue_is_refused_at_once(server: RunningServer, peer: Peer) -> None:
     def counts() -> list[float]:
         now = scrape(server)
         return [
             now.value("tickpath_graph_replays_total", model="slow"),
-            now.value("tickpath_deadline_misses_total", model="slow"),
+            now.value("tickpath_deadline_misses_total", model="slow", stage="admission"),
             now.value("tickpath_requests_total", model="slow", code="DEADLINE"),
             now.value("tickpath_requests_total", model="slow", code="OK"),
         ]
 
     before = counts()
     peer.send(slow_one(1), slow_one(2, budget_ns=1_000_000), slow_one(3, budget_ns=3_600_000_000_000))
-    assert [receive(peer) for _ in range(3)] == [("Result", 1), ("DEADLINE", 2), ("Result", 3)]
+    assert [receive(peer) for _ in range(3)] == [("DEADLINE", 2), ("Result", 1), ("Result", 3)]
     settles(counts, before, [2, 1, 1, 2])
 
 
@@ -164,8 +164,10 @@ def test_a_budget_shorter_than_the_model_is_refused_unrun(server: RunningServer,
 
     def counts() -> list[float]:
         now = scrape(server)
-        names = ("tickpath_graph_replays_total", "tickpath_deadline_misses_total")
-        return [now.value(name, model="slow-inline") for name in names]
+        return [
+            now.value("tickpath_graph_replays_total", model="slow-inline"),
+            now.value("tickpath_deadline_misses_total", model="slow-inline", stage="admission"),
+        ]
 
     before = counts()
     peer.send(Infer(1, INLINE, 1, [FLOAT], budget_ns=1_000), Infer(2, INLINE, 1, [FLOAT]))

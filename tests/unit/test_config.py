@@ -18,6 +18,10 @@ port = 7171
 uds = "/run/tickpath.sock"
 observer_host = "0.0.0.0"
 observer_port = 9191
+oip_host = "::1"
+oip_port = 8000
+oip_grpc_port = 8001
+oip_admin = true
 spin = true
 cpu = 3
 sessions_max = 10
@@ -31,6 +35,11 @@ watch_s = 2.5
 quiet_hours = ["09:30-16:00", "23:00-01:15"]
 drain_s = 0.25
 frame_bytes_max = 8192
+
+feeds_per_session_max = 3
+feeds_max = 5
+feed_bytes_max = 1000000
+feed_idle_s = 7
 
 [[models]]
 path = "btc.onnx"

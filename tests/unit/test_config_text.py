@@ -8,12 +8,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tickpath.server.config import ModelConfig, ServerConfig, make_config, read_config
+from tickpath.server.config import FeedConfig, ModelConfig, ServerConfig, make_config, read_config
 from tickpath.server.repository import VersionChoice
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
-SECTIONS: Final = {"The server": ServerConfig, "A model": ModelConfig, "A repository": VersionChoice}
+SECTIONS: Final = {
+    "The server": ServerConfig,
+    "A model": ModelConfig,
+    "Feeds": FeedConfig,
+    "A repository": VersionChoice,
+}
 ROW: Final = re.compile(r"^\| `(\w+)` +\| (.+?) +\| .+\|$", re.MULTILINE)
 
 

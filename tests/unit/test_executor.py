@@ -4,10 +4,9 @@ import asyncio
 import random
 import sys
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -67,6 +66,12 @@ def value_of(outcome: Outcome) -> float:
     return float(np.frombuffer(result.outputs[0], np.float32)[0])
 
 
+def refusal_of(waiter: Waiter, request_id: int) -> Refusal:
+    refusal = dict(waiter.outcomes)[request_id]
+    assert isinstance(refusal, Refusal)
+    return refusal
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until it is so; a test that never gets there is ended by its timeout."""
     while not condition():
@@ -74,7 +79,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def threaded(lane: Lane, queue_max: int = 64) -> AsyncIterator[ThreadExecutor]:
+async def threaded(lane: Lane, queue_max: int = 1000) -> AsyncIterator[ThreadExecutor]:
     executor = ThreadExecutor(lane, asyncio.get_running_loop(), "test", queue_max)
     try:
         yield executor
@@ -129,7 +134,6 @@ def test_inline_answers_within_submit() -> None:
         submit(executor, waiter, request_id, request_id)
         assert value_of(waiter.outcomes[-1][1]) == request_id
     assert waiter.ids == [3, 1, 2]
-    assert executor.has_room()
     assert not executor.take_back(waiter, 1)
     assert executor.waiting_count() == 0
     executor.close()
@@ -152,22 +156,23 @@ def test_a_thread_answers_in_order_on_the_loops_thread() -> None:
 
 def test_the_queue_is_bounded_by_what_waits_not_by_what_runs() -> None:
     async def main() -> None:
-        gate, waiter = Gate(), Waiter()
-        async with threaded(lane_of(gate.compute), queue_max=3) as executor:
-            assert executor.idle()
+        gate, waiter, other = Gate(), Waiter(), Waiter()
+        async with threaded(lane_of(gate.compute), queue_max=4) as executor:
             submit(executor, waiter, 1)
             await asyncio.to_thread(gate.entered.acquire)
-            assert (executor.waiting_count(), executor.idle()) == (0, False)
-            for request_id in (2, 3, 4):
-                assert executor.has_room()
+            for request_id in (2, 3, 4):  # one of them lies ready
                 submit(executor, waiter, request_id)
-            assert not executor.has_room()
             assert executor.waiting_count() == 3
-            gate.open.release(4)
-            await until(lambda: len(waiter.outcomes) == 4)
-            assert executor.has_room()
+            submit(executor, waiter, 5)
+            assert refusal_of(waiter, 5).code is Code.OVERLOADED, "the rest is for others"
+            submit(executor, other, 1)
+            submit(executor, other, 2)
+            assert "is full" in refusal_of(other, 2).message
+            assert executor.waiting_count() == 4
+            gate.open.release(5)
+            await until(lambda: len(waiter.outcomes) + len(other.outcomes) == 7)
             assert executor.waiting_count() == 0
-            await until(executor.idle)
+            assert executor.idle()
 
     uvloop.run(main())
 
@@ -189,29 +194,7 @@ def test_take_back_knows_what_runs_and_whose_it_is() -> None:
             gate.open.release(3)
             await until(lambda: len(waiter.outcomes) + len(other.outcomes) == 3)
         assert (waiter.ids, other.ids) == ([1, 3], [2])
-        assert gate.values == [1, 22, 3]
-
-    uvloop.run(main())
-
-
-class Overtaken(deque[Any]):
-    """A queue whose thread takes the first request just before it is taken back."""
-
-    def remove(self, value: Any) -> None:
-        self.popleft()
-        super().remove(value)
-
-
-def test_the_thread_may_be_quicker() -> None:
-    async def main() -> None:
-        gate, waiter = Gate(), Waiter()
-        async with threaded(lane_of(gate.compute)) as executor:
-            submit(executor, waiter, 1)
-            await asyncio.to_thread(gate.entered.acquire)
-            executor._waiting = Overtaken()
-            submit(executor, waiter, 2)
-            assert not executor.take_back(waiter, 2)
-            gate.open.release()
+        assert gate.values == [1, 3, 22], "it was this session's turn, whichever of its requests is left"
 
     uvloop.run(main())
 
@@ -247,7 +230,7 @@ def test_close_refuses_what_waits_and_awaits_what_runs() -> None:
     async def main() -> None:
         gate = Gate()
         waiter = Opener(gate)
-        executor = ThreadExecutor(lane_of(gate.compute), asyncio.get_running_loop(), "test", 64)
+        executor = ThreadExecutor(lane_of(gate.compute), asyncio.get_running_loop(), "test", 1000)
         for request_id in (1, 2, 3):
             submit(executor, waiter, request_id, request_id)
         await asyncio.to_thread(gate.entered.acquire)

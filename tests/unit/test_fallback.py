@@ -14,6 +14,7 @@ from tests.repositories import scale
 from tickpath.engines import Array, EngineFailedError, ModelRefusedError
 from tickpath.engines.load import load
 from tickpath.server.admission import Refusal
+from tickpath.server.compute_time import ComputeTime
 from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE
 from tickpath.server.fallback import LAST_BYTES_MAX, LastAnswers
@@ -159,7 +160,7 @@ def test_where_the_cpu_has_no_good_answer_either_the_failure_is_told(tmp_path: P
     assert isinstance(refused, Refusal)
     assert "the device is gone" in refused.message
     assert lane.standby is not None
-    lane.standby.compute_ns = [10**12, 10**12]
+    lane.standby.times = [ComputeTime(10**12), ComputeTime(10**12)]
     assert isinstance(run(lane, [-1, 2, 2], budget_ns=10**11), Refusal)
 
 

@@ -82,7 +82,7 @@ def test_a_budget_that_is_over_is_refused_before_the_model_runs() -> None:
     assert refusal.code is Code.DEADLINE
     assert "1000000 ns" in refusal.message
     assert not calls
-    lane.compute_ns = [0, 1_000_000_000]
+    lane.times[1].mean_ns = 1_000_000_000
     refusal = refusal_of(ask(lane, [1, 2, 3, 4], rows=2, budget_ns=1_000_000_000))
     assert refusal.code is Code.DEADLINE
     assert "the model takes 1000000000" in refusal.message

@@ -125,7 +125,7 @@ def test_totals_are_exact_whatever_the_ring_lost(writer: RecordWriter) -> None:
     writer.refused(None, Code.UNKNOWN_MODEL)
     writer.add(GlobalCell.SESSIONS_OPENED, 3)
     writer.set_version(1, VersionCell.IN_FLIGHT, 5)
-    writer.add_version(1, VersionCell.DEADLINE_MISSES)
+    writer.add_version(1, VersionCell.LATE_ANSWERS)
     totals = reader.totals()
     model = totals[layout.version_base(0) :]
     assert model[VersionCell.CODES + layout.OK] == 2 * RING
@@ -135,7 +135,7 @@ def test_totals_are_exact_whatever_the_ring_lost(writer: RecordWriter) -> None:
     assert totals[GlobalCell.CODES + Code.UNKNOWN_MODEL] == 1
     assert totals[GlobalCell.SESSIONS_OPENED] == 3
     assert totals[layout.version_base(1) + VersionCell.IN_FLIGHT] == 5
-    assert totals[layout.version_base(1) + VersionCell.DEADLINE_MISSES] == 1
+    assert totals[layout.version_base(1) + VersionCell.LATE_ANSWERS] == 1
     assert totals.sum() == 6 * RING + 11
 
 

@@ -122,3 +122,19 @@ def test_the_original_is_left_alone() -> None:
     before = proto.SerializeToString()
     straighten(proto)
     assert proto.SerializeToString() == before
+
+
+def test_a_constant_that_stays_is_there_once() -> None:
+    """onnxruntime takes an initializer and a Constant of one name, TensorRT does not."""
+    nodes = [
+        helper.make_node("Constant", [], ["half"], value=constant("", 0.5)),
+        helper.make_node("Mul", ["x", "half"], ["y"]),
+        helper.make_node("Identity", ["half"], ["told"]),
+    ]
+    outputs = [value("y", "f4", ["N", 3]), value("told", "f4", [])]
+    proto = model(nodes, [value("x", "f4", ["N", 3])], outputs)
+    straight = straighten(proto)
+    made = [tensor.name for tensor in straight.graph.initializer]
+    made += [name for node in straight.graph.node for name in node.output]
+    assert len(made) == len(set(made))
+    assert_same(straight, proto)

@@ -189,7 +189,7 @@ def test_an_answer_that_is_too_late_is_given_and_counted() -> None:
             peer.greet()
             peer.send(ask(1, budget_ns), ask(2))
             results(peer, 2)
-        assert reader.totals()[version_base(0) + VersionCell.DEADLINE_MISSES] == 1
+        assert reader.totals()[version_base(0) + VersionCell.LATE_ANSWERS] == 1
 
     serving(body, compute=overrun)
 

@@ -21,11 +21,20 @@ TEXT_FOLDERS: Final = (".ci", "bench", "clients", "deploy", "docs", "engines", "
 
 FILE_LINES_MAX: Final = 400
 FUNCTION_LINES_MAX: Final = 70
-PURE: Final = ("tickpath.wire", "tickpath.server.admission", "tickpath.graphs.buckets")
+PURE: Final = (
+    "tickpath.wire",
+    "tickpath.server.admission",
+    "tickpath.server.scheduling",
+    "tickpath.server.dispatch",
+    "tickpath.server.compute_time",
+    "tickpath.graphs.buckets",
+)
 IMPURE: Final = {"asyncio", "socket", "time", "threading", "select", "selectors", "datetime", "uvloop"}
 # Who alone may import a runtime: a folder of ours for each package.
 HOMES: Final = {
+    "aiohttp": "server/tickpath/door",
     "cuda": "graphs/tickpath/graphs/cuda",
+    "grpc": "server/tickpath/door",
     "onnxruntime": "engines",
     "onnx": "engines",
     "uvloop": "server",

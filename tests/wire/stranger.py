@@ -19,6 +19,7 @@ LENGTH_FORMATS: Final = {1: ">B", 2: ">H", 4: ">I"}
 NUMBERS: Final = dict(zip(range(0xCA, 0xD4), (">f", ">d", ">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q"), strict=True))
 CONSTANTS: Final[dict[int, Value]] = {0xC0: None, 0xC2: False, 0xC3: True}
 DEFAULTS: Final[dict[str, Json]] = {
+    "nil tensor or nil": None,
     "empty text": "",
     "empty [text]": [],
     "false bool": False,
@@ -136,7 +137,7 @@ def read_codes() -> dict[int, str]:
 
 
 def read_examples() -> list[bytes]:
-    """The frames of section 11."""
+    """The frames of section 12."""
     blocks = re.findall(r"```hex\n(.*?)```", PROTOCOL.read_text("utf-8"), re.DOTALL)
     return [bytes.fromhex("".join(line.split("  ")[0] for line in block.splitlines())) for block in blocks]
 

@@ -9,6 +9,7 @@ from tests.wire.stranger import PROTOCOL, Kind, read_codes, read_examples, read_
 from tests.wire.vectors import FOLDER, MessageVectors
 
 from tickpath.server.config import ModelConfig, ServerConfig
+from tickpath.server.scheduling import PRIORITY_LEVELS
 from tickpath.wire import (
     ITEM_BYTES,
     STAGES,
@@ -74,7 +75,7 @@ def test_limits_are_the_defaults() -> None:
     config = ServerConfig(models=())
     defaults = {name: getattr(config, name) for name in ServerConfig.__struct_fields__} | {
         "frame_ns_max": int(config.frame_s * 1e9),
-        "priority_levels": Limits(0, 0, 0, 0).priority_levels,
+        "priority_levels": PRIORITY_LEVELS,
         "queue_max": ModelConfig(path="").queue_max,
     }
     said = {row[0]: int(row[1]) for row in table_after("9.")}

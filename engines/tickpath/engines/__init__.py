@@ -8,7 +8,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from tickpath.engines.device import DeviceEngine, ExecutionContext
 from tickpath.engines.engine import DeviceLostError, Engine, EngineFailedError, Graph, ModelRefusedError
-from tickpath.engines.spec import Array, EngineSpec, KnownModel, TensorSpec
+from tickpath.engines.spec import Array, EngineSpec, FeedHint, KnownModel, TensorSpec
 
 __all__ = [
     "Array",
@@ -18,6 +18,7 @@ __all__ = [
     "EngineFailedError",
     "EngineSpec",
     "ExecutionContext",
+    "FeedHint",
     "Graph",
     "KnownModel",
     "ModelRefusedError",

@@ -3,6 +3,7 @@ and graphs around them, and makes an `Engine` of the two. They meet in addresses
 needs the other's library.
 """
 
+import ctypes
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -49,3 +50,13 @@ class DeviceEngine(Protocol):
     def close(self) -> None:
         """Give back the runtime's memory. All contexts are closed."""
         ...
+
+
+def has_device() -> bool:
+    """Whether there is a CUDA device, and a driver for it."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0

@@ -36,6 +36,8 @@ def load(
     if path.suffix != ".onnx":  # which is read once, and checked then
         if path.suffix in FORMATS:
             check_file(path)
+        if path.suffix == ".ov":
+            return _load_openvino(path, threads)
         if is_pt2(path):
             return _load_exported(path, shapes, threads, cpus, trusted)
     if path.suffix != ".onnx":
@@ -48,7 +50,7 @@ def load(
 
 def load_plan(path: Path, on_bad_plan: OnBadPlan, load_cpu: Callable[[Path], Engine]) -> Engine | DeviceEngine:
     """The engine for a .plan file, on the CUDA device. Where it is damaged or foreign, `on_bad_plan` says what to do,
-    from NAME.onnx beside it, which `load_cpu` loads. Raises ModelRefusedError, saying what to do."""
+    from its source beside it, which `load_cpu` loads. Raises ModelRefusedError, saying what to do."""
     from tickpath.engines.compile.fallback import load_or_fall_back
     from tickpath.engines.plan import load_plan as load_on_device
 
@@ -58,9 +60,32 @@ def load_plan(path: Path, on_bad_plan: OnBadPlan, load_cpu: Callable[[Path], Eng
     return engine
 
 
-def _load_exported(path: Path, shapes: Shapes | None, threads: int, cpus: Set[int] | None, trusted: bool) -> Engine:
+def load_on_device(path: Path, shapes: Shapes | None = None, trusted: bool = False) -> DeviceEngine:
+    """The engine for a file that could also run on the CPU, on the CUDA device. Raises ModelRefusedError, saying what
+    to do."""
+    if not is_pt2(path):
+        raise ModelRefusedError(f'{path}: device = "cuda" is for .pt2 files: compile this one to a .plan for a GPU')
+    _check_torch(path)
+    from tickpath.engines.torch_cuda import load_exported_on_device
+
+    return load_exported_on_device(path, shapes, trusted)
+
+
+def _check_torch(path: Path) -> None:
     if not find_spec("torch"):
         raise ModelRefusedError(f"{path}: a .pt2 file needs torch: pip install 'tickpath[torch]'")
+
+
+def _load_exported(path: Path, shapes: Shapes | None, threads: int, cpus: Set[int] | None, trusted: bool) -> Engine:
+    _check_torch(path)
     from tickpath.engines.torch_exported import load_exported
 
     return load_exported(path, shapes, threads, cpus, trusted)
+
+
+def _load_openvino(path: Path, threads: int) -> Engine:
+    if not find_spec("openvino"):
+        raise ModelRefusedError(f"{path}: an .ov file needs OpenVINO: pip install 'tickpath[openvino]'")
+    from tickpath.engines.openvino import load_openvino
+
+    return load_openvino(path, threads)

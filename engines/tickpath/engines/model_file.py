@@ -15,8 +15,12 @@ FORMATS: Final[Mapping[str, str]] = {
     ".onnx": "ONNX",
     ".pt2": "an exported PyTorch program",
     ".plan": "a TensorRT plan",
+    ".ov": "an OpenVINO model",
 }
 """The formats by their suffix, as they are called."""
+
+ARCHIVES: Final = (".pt2", ".ov")
+"""Those that are zip archives."""
 
 START_BYTES: Final = 64
 
@@ -24,18 +28,18 @@ START_BYTES: Final = 64
 @dataclass(frozen=True, slots=True)
 class Impostor:
     """What begins like this is `what`, for which `{suffix}` and `{format}` stand for what was expected; unless the
-    suffix is `right_for` it."""
+    suffix is among those it is `right_for`."""
 
     start: bytes
     what: str
-    right_for: str = ""
+    right_for: tuple[str, ...] = ()
 
 
 IMPOSTORS: Final = (
     Impostor(
         b"version https://git-lfs", "a Git LFS pointer, not the model itself: run `git lfs pull` where it came from"
     ),
-    Impostor(b"PK\x03\x04", "a zip archive: unpack it and name the {suffix} file inside", right_for=".pt2"),
+    Impostor(b"PK\x03\x04", "a zip archive: unpack it and name the {suffix} file inside", right_for=ARCHIVES),
     Impostor(b"\x1f\x8b", "gzip-compressed: decompress it first"),
     Impostor(b"<", "a web page (HTML or XML), not a model: download the raw file"),
     Impostor(b"\x80\x02", "a Python pickle (PyTorch?), not {format}: export the model from where it was trained"),
@@ -49,7 +53,7 @@ def check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             check_start(file.read(START_BYTES), path.suffix)
-            if path.suffix == ".pt2" and not zipfile.is_zipfile(file):
+            if path.suffix in ARCHIVES and not zipfile.is_zipfile(file):
                 raise ModelRefusedError("a zip archive without its end: the file is truncated, copy it again")
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
@@ -66,16 +70,15 @@ def check_start(content: bytes, suffix: str) -> None:
         raise ModelRefusedError("the file is empty: copy the model again")
     if (what := what_it_is(content, suffix)) is not None:
         raise ModelRefusedError(f"this is {what}")
-    if suffix == ".pt2" and not content.startswith(b"PK\x03\x04"):
-        raise ModelRefusedError(
-            f"this is not {FORMATS[suffix]}, which is a zip archive: save it with torch.export.save"
-        )
+    if suffix in ARCHIVES and not content.startswith(b"PK\x03\x04"):
+        again = "save it with torch.export.save" if suffix == ".pt2" else "compile it again"
+        raise ModelRefusedError(f"this is not {FORMATS[suffix]}, which is a zip archive: {again}")
 
 
 def what_it_is(content: bytes, suffix: str) -> str | None:
     """What stands in place of a model, and what to do about it; None where it may be one."""
     start = content[:START_BYTES].lstrip()
     for impostor in IMPOSTORS:
-        if start.startswith(impostor.start) and suffix != impostor.right_for:
+        if start.startswith(impostor.start) and suffix not in impostor.right_for:
             return impostor.what.format(suffix=suffix, format=FORMATS.get(suffix, "a model"))
     return None

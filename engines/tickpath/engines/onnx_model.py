@@ -1,5 +1,6 @@
 """All that an ONNX file says of its model without running it, in one place for every engine that takes ONNX."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from tickpath.engines.engine import ModelRefusedError
 from tickpath.engines.onnx_file import OnnxFile, read_onnx
 from tickpath.engines.onnx_operators import check_operators, check_output_shapes, whole_graph
 from tickpath.engines.onnx_spec import Inputs, Shape, declared, find_inputs, find_precision
+from tickpath.engines.spec import FEED_KEY, FeedHint
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class OnnxModel:
     output_names: tuple[str, ...]
     precision: str
     shaped_by_data: Mapping[str, str]
+    feed: FeedHint | None
 
 
 def read_model(path: Path, shapes: Mapping[str, Shape]) -> OnnxModel:
@@ -38,4 +41,20 @@ def _describe(file: OnnxFile, shapes: Mapping[str, Shape]) -> OnnxModel:
     whole = whole_graph(file.model)
     check_operators(whole)
     names = tuple(output.name for output in outputs)
-    return OnnxModel(file, inputs, names, find_precision(graph, outputs[0].dtype), check_output_shapes(whole))
+    return OnnxModel(
+        file, inputs, names, find_precision(graph, outputs[0].dtype), check_output_shapes(whole), _feed(file)
+    )
+
+
+def _feed(file: OnnxFile) -> FeedHint | None:
+    """What the file says of its feeds (see passes/streaming.py)."""
+    texts = [entry.value for entry in file.model.metadata_props if entry.key == FEED_KEY]
+    if not texts:
+        return None
+    try:
+        feed = json.loads(texts[0])
+        return FeedHint(int(feed["window"]), tuple((str(taken), str(given)) for taken, given in feed["states"]))
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelRefusedError(
+            f"its metadata {FEED_KEY!r} can't be read ({error}): make it again with `tickpath streaming`"
+        ) from None

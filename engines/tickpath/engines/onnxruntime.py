@@ -128,7 +128,9 @@ def _load(path: Path, shapes: Mapping[str, Shape], threads: int, cpus: Set[int] 
     inputs, rows_fixed = model.inputs.tensors, model.inputs.rows_fixed
     run = _runner(session, inputs, model.output_names)
     probe = Probe(run, inputs, model.output_names, rows_fixed, model.precision, model.shaped_by_data)
-    spec = EngineSpec(inputs, find_outputs(probe), RUNTIME, model.precision, model.file.sha256, rows_fixed)
+    spec = EngineSpec(
+        inputs, find_outputs(probe), RUNTIME, model.precision, model.file.sha256, rows_fixed, feed=model.feed
+    )
     engine = OnnxRuntimeEngine(session, spec, probe)
     _check_bound_outputs(engine, probe)
     return engine

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from tickpath.engines.compile.plan_file import BadPlanError, Plan, read_plan
+from tickpath.engines.compile.sidecar import sample_of
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
-from tickpath.engines.probing import PATTERNS, fill
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
 from tickpath.engines.tensorrt import ICudaEngine, IExecutionContext, TensorRT, deserialise, find_tensorrt, new_context
 
@@ -110,8 +110,7 @@ class PlanEngine:
 
     def sample(self, rows: int) -> list[Array]:
         """Inputs on which the source ran when it was compiled."""
-        pattern = PATTERNS[self._patterns[self._profile(rows)]]
-        return [fill(tensor, pattern, rows, seed) for seed, tensor in enumerate(self._spec.inputs)]
+        return sample_of(self._spec, self._patterns, rows)
 
     def close(self) -> None:
         """Let go of the runtime's engine. All contexts are closed."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,19 @@ class TensorSpec:
         return f"{self.dtype.name}[{','.join(sizes)}]"
 
 
+FEED_KEY: Final = "tickpath.feed"
+"""The entry of an ONNX file's metadata that says what its feeds are: JSON of FeedHint's fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedHint:
+    """What a model's file says of its own feeds: the inputs that take a state, each with the output that gives it, and
+    the rows of the window that it stands for, 0 where it says none."""
+
+    window: int
+    states: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class KnownModel:
     """What another process found of a file's very content. `unpacked`: that content taken apart, where it was (see
@@ -78,6 +91,7 @@ class EngineSpec:
     sha256: str
     rows_fixed: int | None = None
     buckets: tuple[int, ...] = ()
+    feed: FeedHint | None = None
 
     def describe(self) -> str:
         """For people: `x float32[N,64] -> y float32[N,3]`."""

@@ -55,6 +55,9 @@ ROWS_MIN_EXPORTED: Final = 2
 # The exporter writes "no bound" as infinity or as some number of 63 bits.
 ROWS_UNBOUNDED: Final = 2**31
 
+# What is logged by these is said in the exception that follows, or, as by the last, of no interest.
+NOISY: Final = ("torch.export", "torch._export", "torch.onnx._internal.exporter._registration")
+
 Forward = Callable[..., Sequence[torch.Tensor]]
 """A program: the caller's tensors -> its outputs."""
 
@@ -166,13 +169,13 @@ def load_exported(
 
 def read_program(exported: ExportedProgram, shapes: Mapping[str, Shape]) -> Program:
     """What a program takes and gives, its open dimensions settled by `shapes`. Raises ModelRefusedError."""
-    declared = [_declared(exported, name) for name in _user_inputs(exported)]
+    declared = [_declared(exported, name) for name in user_inputs(exported)]
     settled = settle_inputs(declared, shapes)
     _check_outputs(exported)
     return Program(
         _flat(exported),
         settled.tensors,
-        _output_names(exported),
+        output_names(exported),
         settled.rows_fixed,
         _rows_max(exported, declared, settled.tensors),
         _precision(exported),
@@ -195,7 +198,7 @@ def load_program(path: Path, trusted: bool) -> Loaded:
         names = ", ".join((*file.programs, *file.compiled))
         raise ModelRefusedError(f"the archive's models are {names}; one is served: save it alone")
     try:
-        with _silence():
+        with silence():
             contents = load_pt2(io.BytesIO(file.content))
             exported = _functional(contents.exported_programs[file.programs[0]])
     except Exception as error:  # a damaged program fails anywhere
@@ -215,9 +218,9 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """torch warns, logs and prints stack traces on its way to an exception, which says enough."""
-    loggers = [logging.getLogger(name) for name in ("torch.export", "torch._export")]
+    loggers = [logging.getLogger(name) for name in NOISY]
     before = [logger.disabled for logger in loggers]
     try:
         for logger in loggers:
@@ -230,7 +233,8 @@ def _silence() -> Iterator[None]:
             logger.disabled = disabled
 
 
-def _user_inputs(exported: ExportedProgram) -> list[str]:
+def user_inputs(exported: ExportedProgram) -> list[str]:
+    """The names of the caller's inputs. Raises ModelRefusedError where one of them is no tensor."""
     names = []
     for spec in exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT:
@@ -310,7 +314,7 @@ def _check_outputs(exported: ExportedProgram) -> None:
                 )
 
 
-def _output_names(exported: ExportedProgram) -> tuple[str, ...]:
+def output_names(exported: ExportedProgram) -> tuple[str, ...]:
     """The keys of a dictionary; else the names of the operators' results."""
     out_spec = exported.call_spec.out_spec
     count = len(exported.graph_signature.user_outputs)

@@ -1,12 +1,30 @@
 """How a model runs where it was loaded: on a CUDA device it needs memory, a stream and graphs around it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
-from tickpath.engines import DeviceEngine, Engine, EngineFailedError
+from tickpath.engines import DeviceEngine, Engine, EngineFailedError, Graph
 
 Wait = Literal["spin", "block"]
 Placement = Literal["copied", "mapped"]
+
+
+@runtime_checkable
+class DeviceGraph(Graph, Protocol):
+    """A graph whose run need not be waited for: `replay` is `launch` and `wait`."""
+
+    def launch(self) -> None:
+        """Start a run on what the input buffers hold; they are the device's until it is done. Raises EngineFailedError,
+        DeviceLostError."""
+        ...
+
+    def done(self) -> bool:
+        """Whether the answer of the last launch is in the output buffers; does not wait. Raises as `launch`."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for the answer of the last launch. Raises as `launch`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.engines import Array, Engine, TensorSpec
+from tickpath.graphs.device import DeviceGraph
 from tickpath.graphs.pinned import PinnedArena
 from tickpath.graphs.values import (
     Bounds,
@@ -32,12 +33,13 @@ NO_RULES: Final = OutputRules()
 class _Tensor:
     """One input or output of a slot, as bytes on one side and as an array on the other."""
 
-    __slots__ = ("array", "contiguous", "flat", "row_size", "spec", "view")
+    __slots__ = ("array", "contiguous", "flat", "row_bytes", "row_size", "spec", "view")
 
     def __init__(self, spec: TensorSpec, array: Array, view: memoryview) -> None:
         self.spec = spec
         self.array = array
         self.flat = array.reshape(-1)
+        self.row_bytes = spec.row_bytes
         self.row_size = spec.row_bytes // spec.dtype.itemsize
         self.view = view
         # Rows lie one behind the other when nothing but ones stands before the batch axis.
@@ -49,6 +51,23 @@ class _Tensor:
         assert axis is not None
         places = self.spec.shape[axis]
         return self.array[(slice(None),) * axis + (slice(start * places, stop * places),)]
+
+    def put(self, start: int, rows: int, data: memoryview | bytes) -> None:
+        """Copy so many rows in, from row `start` on."""
+        if self.contiguous:
+            first = start * self.row_bytes
+            self.view[first : first + len(data)] = data
+        else:
+            shape = self.spec.shape_at(rows)
+            self.rows(start, start + rows)[...] = np.frombuffer(data, self.spec.dtype).reshape(shape)
+
+    def get(self, start: int, rows: int) -> memoryview:
+        """So many rows from row `start` on, as raw bytes in C order: of all, where there is no batch axis."""
+        if self.spec.batch_axis is None:
+            return self.view
+        if self.contiguous:
+            return self.view[start * self.row_bytes : (start + rows) * self.row_bytes]
+        return memoryview(self.rows(start, start + rows).tobytes())
 
     def elements(self, rows: int) -> Array:
         """The elements of the first `rows` rows, in one dimension: of all, where there is no batch axis. A view, unless
@@ -97,7 +116,6 @@ class Slot:
             for i, tensor in enumerate(tensors)
         ]
         self.bucket = bucket
-        self.locked = arena.locked
         self._inputs = made[: len(spec.inputs)]
         self._outputs = made[len(spec.inputs) :]
         self._input_views = [tensor.view for tensor in self._inputs]
@@ -115,6 +133,8 @@ class Slot:
         self._checks_at: dict[int, list[Check]] = {}
         graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
         self.replay: Callable[[], None] = graph.replay
+        # What a device copies from and to, its driver has pinned, whatever the limit on locked memory.
+        self.locked = arena.locked or isinstance(graph, DeviceGraph)
 
     def fill(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         """Copy a request's inputs in, with zeros in the rows behind them. Admission has checked the byte counts; None
@@ -126,19 +146,35 @@ class Slot:
             self._input_views[index][:] = self._defaults[index] if data is None else data
         self._used_rows = rows
 
+    def fill_together(self, requests: Sequence[tuple[int, Sequence[memoryview | bytes | None]]]) -> int:
+        """Copy the inputs of several requests in, rows behind rows, with zeros behind them. Their optional inputs are
+        None. Returns how many rows they are together."""
+        start = 0
+        for rows, inputs in requests:
+            self._put_rows(start, rows, inputs)
+            start += rows
+        self._clear_rows(start)
+        return start
+
     def _fill_some_rows(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
+        self._put_rows(0, rows, inputs)
+        self._clear_rows(rows)
+
+    def _put_rows(self, start: int, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         for tensor, data, default in zip(self._inputs, inputs, self._defaults, strict=True):
             if tensor.spec.batch_axis is None:
                 tensor.view[:] = default if data is None else data
                 continue
             assert data is not None, "an optional input has its default's shape, so no batch axis"
-            if tensor.contiguous:
-                tensor.view[: len(data)] = data
-            else:
-                tensor.rows(0, rows)[...] = np.frombuffer(data, tensor.spec.dtype).reshape(tensor.spec.shape_at(rows))
-            if rows < self._used_rows:
-                tensor.rows(rows, self._used_rows)[...] = 0
-        self._used_rows = rows
+            tensor.put(start, rows, data)
+
+    def _clear_rows(self, start: int) -> None:
+        """Zeros from row `start` on."""
+        if start < self._used_rows:
+            for tensor in self._inputs:
+                if tensor.spec.batch_axis is not None:
+                    tensor.rows(start, self._used_rows)[...] = 0
+        self._used_rows = start
 
     def bad_value(self) -> str | None:
         """The name of the first input that holds what its dtype should not: a NaN, an infinity, a bool that is
@@ -176,15 +212,11 @@ class Slot:
 
     def read(self, rows: int) -> list[memoryview]:
         """The outputs of the request's own rows, as raw bytes in C order."""
-        if rows == self.bucket:
-            return self._output_views
-        return [_read_rows(tensor, rows) for tensor in self._outputs]
+        return self._output_views if rows == self.bucket else self.read_from(0, rows)
 
-
-def _read_rows(tensor: _Tensor, rows: int) -> memoryview:
-    if tensor.contiguous:
-        return tensor.view[: tensor.spec.bytes_at(rows)]
-    return memoryview(tensor.rows(0, rows).tobytes())
+    def read_from(self, start: int, rows: int) -> list[memoryview]:
+        """The outputs of so many rows from row `start` on."""
+        return [tensor.get(start, rows) for tensor in self._outputs]
 
 
 def _raw(default: Array | None) -> bytes:

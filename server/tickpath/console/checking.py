@@ -54,7 +54,7 @@ def check(candidates: Sequence[Candidate], nice: int, console: Console) -> list[
         for candidate in candidates:
             progress.update(bar, description=f"loading {candidate.model} {candidate.version}")
             found = candidate.found
-            verdict = found if isinstance(found, Refused) else prover.prove(Task(found, FRAME_BYTES_MAX))
+            verdict = found if isinstance(found, Refused) else prover.prove(Task(found, FRAME_BYTES_MAX, rehearse=True))
             checked.append(Checked(candidate.model, candidate.version, candidate.live, verdict))
             progress.advance(bar)
     return checked
@@ -77,6 +77,7 @@ def plain(checked: Checked) -> dict[str, object]:
         "rows_fixed": verdict.rows_fixed,
         "compute_ns": verdict.compute_ns,
         "verified": verdict.verified,
+        "not_run": verdict.not_run or None,
     }
 
 

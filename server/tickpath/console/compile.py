@@ -14,6 +14,7 @@ Examples:
 tickpath compile model.onnx -o model.plan
 tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
 tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
+tickpath compile model.pt2 -o models/btc/8/model.plan
 
 Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
 
@@ -22,11 +23,13 @@ Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 af
 
 
 @click.command("compile", epilog=COMPILE_EXAMPLES)
-@click.argument("model", metavar="MODEL.onnx", type=Path)
-@click.option("-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, or an .onnx.")
+@click.argument("model", metavar="MODEL", type=Path)
+@click.option(
+    "-o", "--out", required=True, metavar="OUT", type=Path, help="What to write: a .plan, .onnx, .ov or .pt2."
+)
 @click.option(
     "--engine",
-    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime"]),
+    type=click.Choice(["tensorrt", "tensorrt-rtx", "onnxruntime", "openvino", "torch"]),
     help="What builds it.  [default: by OUT, the TensorRT that is installed]",
 )
 @click.option("--buckets", callback=read_buckets, metavar="1,2,8", help="Batch sizes to build for.  [default: 1,2,4,8]")
@@ -47,9 +50,10 @@ Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 af
     "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
 )
 @click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
+@click.option("--trust", "trusted", is_flag=True, help="MODEL's maker may run code here: for .pt2 files that do.")
 @click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
 def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
-    """Compile a model for a GPU, or for a quicker start on the CPU."""
+    """Compile MODEL, an .onnx or .pt2 file, for a GPU or for this CPU."""
     import signal
 
     from tickpath.console import compiling

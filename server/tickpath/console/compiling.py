@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tickpath.console.errors import ConsoleError
 from tickpath.engines import EngineSpec, ModelRefusedError
 from tickpath.engines.compile import ENGINES, SUFFIXES, Compiled, CompileOptions, Sidecar, compile_model
+from tickpath.engines.compile.options import check_output
+from tickpath.engines.compile.source import load_source
 from tickpath.engines.onnx_spec import Shape
-from tickpath.engines.onnxruntime import load_onnx
 from tickpath.engines.tensorrt import MODULES, find_tensorrt
 from tickpath.graphs import BucketError, resolve_buckets
 
@@ -25,10 +26,10 @@ PHASES_MAX: Final = 4
 
 def run(source: Path, out: Path, asked: dict[str, object], timing_cache: Path | None, force: bool) -> Compiled:
     """Compile. `asked`: the fields of CompileOptions that were typed. Raises ConsoleError, ModelRefusedError."""
-    if source.suffix != ".onnx":
-        raise ConsoleError(f"{source}: an .onnx file is what can be compiled: export the model as one")
-    reference = load_onnx(source, _convert(asked.get("shapes", {}), dict[str, Shape]))
     engine = asked.get("engine") or _pick_engine(out)
+    check_output(out, str(engine))
+    shapes, trusted = _convert(asked.get("shapes", {}), dict[str, Shape]), _convert(asked.get("trusted", False), bool)
+    reference = load_source(source, shapes, trusted)
     buckets = _buckets(source, reference.spec, asked)
     options = _convert({**asked, "engine": engine, "buckets": buckets}, CompileOptions)
     with _bars() as bars:
@@ -80,6 +81,8 @@ def _pick_engine(out: Path) -> str:
 def _buckets(source: Path, spec: EngineSpec, asked: dict[str, object]) -> tuple[int, ...]:
     buckets = asked.get("buckets")
     assert buckets is None or isinstance(buckets, tuple)
+    if buckets is not None and list(buckets) != sorted(set(buckets)):
+        raise ConsoleError(f"--buckets must ascend, {','.join(map(str, buckets))} came")
     try:
         return resolve_buckets(buckets, spec.batched, spec.rows_fixed)
     except BucketError as error:

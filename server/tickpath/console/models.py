@@ -84,7 +84,7 @@ def check(path: Path, every: bool, nice: int, as_json: bool) -> None:
     from tickpath.console import checking
     from tickpath.console.tables import check_table
     from tickpath.server.config import ConfigError
-    from tickpath.server.proof import Refused
+    from tickpath.server.proof import Proven, Refused
 
     with ending(Misconfigured, ConfigError):
         candidates = checking.find(path, every)
@@ -94,6 +94,9 @@ def check(path: Path, every: bool, nice: int, as_json: bool) -> None:
         print_json([checking.plain(item) for item in checked])
     else:
         print_rich(check_table(checked))
+        for item in checked:
+            if isinstance(item.verdict, Proven) and item.verdict.not_run:
+                click.echo(f"{item.model} {item.version}: {item.verdict.not_run}")
         for name, verdict in refused.items():
             click.echo(f"{name.strip()} is refused: {verdict.text}")
     if refused:

@@ -57,7 +57,7 @@ def check_table(checked: Iterable[Checked]) -> Table:
             fill(" ".join(map(str, found.buckets)), BUCKETS_WIDTH),
             fill(" ".join(map(microseconds, found.compute_ns)), 2 * BUCKETS_WIDTH),
             f"{found.verified.against}, {found.verified.rows} rows",
-            "proven",
+            "not run" if found.not_run else "proven",
         )
     return keep_whole(table)
 

@@ -32,6 +32,7 @@ from tickpath.observe.records import (
     State,
     VersionCell,
     VersionDescription,
+    flag_cell,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
 from tickpath.wire import Code, Flag
@@ -49,11 +50,22 @@ _BOUNDS: Final = [str(bound / 1e9) for bound in BUCKET_BOUNDS_NS.tolist()] + ["+
 Labels = tuple[str, ...]
 Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
-_OF_MODEL: Final[tuple[tuple[Family, str, str, VersionCell], ...]] = (
+_LATE: Final = {
+    "admission": VersionCell.LATE_AT_ADMISSION,
+    "queue": VersionCell.LATE_IN_QUEUE,
+    "answer": VersionCell.LATE_ANSWERS,
+}
+
+_OF_MODEL: Final[tuple[tuple[Family, str, str, int], ...]] = (
     (GaugeMetricFamily, "tickpath_in_flight", "Requests received and not yet answered.", VersionCell.IN_FLIGHT),
     (GaugeMetricFamily, "tickpath_queue_depth", "Requests that wait for their executor.", VersionCell.QUEUE_DEPTH),
     (CounterMetricFamily, "tickpath_padded_rows_total", "Rows run only to fill a bucket.", VersionCell.PADDED_ROWS),
-    (CounterMetricFamily, "tickpath_deadline_misses_total", "Requests past their budget.", VersionCell.DEADLINE_MISSES),
+    (
+        CounterMetricFamily,
+        "tickpath_superseded_total",
+        "Requests that a newer one with their key overtook in the queue.",
+        VersionCell.CODES + Code.SUPERSEDED,
+    ),
     (
         CounterMetricFamily,
         "tickpath_reloads_total",
@@ -81,11 +93,11 @@ _OF_SHADOW: Final[tuple[tuple[str, str, VersionCell], ...]] = (
 )
 
 _NUMERIC: Final = {
-    "input_non_finite": Flag.INPUT_NON_FINITE,
-    "output_non_finite": Flag.OUTPUT_NON_FINITE,
-    "output_out_of_bounds": Flag.OUTPUT_OUT_OF_BOUNDS,
+    "input_non_finite": flag_cell(Flag.INPUT_NON_FINITE),
+    "output_non_finite": flag_cell(Flag.OUTPUT_NON_FINITE),
+    "output_out_of_bounds": flag_cell(Flag.OUTPUT_OUT_OF_BOUNDS),
 }
-_FALLBACKS: Final = {"last": Flag.LAST_ANSWER, "cpu": Flag.CPU_ANSWER}
+_FALLBACKS: Final = {"last": flag_cell(Flag.LAST_ANSWER), "cpu": flag_cell(Flag.CPU_ANSWER)}
 
 _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
     (GaugeMetricFamily, "tickpath_sessions", "Open sessions.", GlobalCell.SESSIONS, 1),
@@ -103,6 +115,21 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
         "tickpath_protocol_errors_total",
         "Sessions closed because the client broke the protocol.",
         GlobalCell.PROTOCOL_ERRORS,
+        1,
+    ),
+    (GaugeMetricFamily, "tickpath_feeds", "Open feeds.", GlobalCell.FEEDS, 1),
+    (
+        CounterMetricFamily,
+        "tickpath_feed_gaps_total",
+        "Ticks not taken since an earlier one, or their feed's state, was missing.",
+        GlobalCell.FEED_GAPS,
+        1,
+    ),
+    (
+        CounterMetricFamily,
+        "tickpath_feeds_expired_total",
+        "Feeds forgotten since no tick came for feed_idle_s.",
+        GlobalCell.FEEDS_EXPIRED,
         1,
     ),
     (
@@ -152,12 +179,13 @@ class SnapshotCollector(Collector):
         yield self._replays()
         for family, name, text, of_model in _OF_MODEL:
             yield self._of_model(family, name, text, of_model)
-        yield self._flagged(
+        yield self._by(
+            "tickpath_deadline_misses_total", "Requests past their budget, by where that was known.", "stage", _LATE
+        )
+        yield self._by(
             "tickpath_numeric_total", "Requests that were refused or flagged for their values.", "reason", _NUMERIC
         )
-        yield self._flagged(
-            "tickpath_fallbacks_total", "Requests for which another answer stood in.", "kind", _FALLBACKS
-        )
+        yield self._by("tickpath_fallbacks_total", "Requests for which another answer stood in.", "kind", _FALLBACKS)
         for name, text, of_shadow in _OF_SHADOW:
             yield self._of_version(name, text, of_shadow)
         yield self._reload_gap()
@@ -240,17 +268,16 @@ class SnapshotCollector(Collector):
             family.add_metric(labels, count)
         return family
 
-    def _of_model(self, kind: Family, name: str, text: str, cell: VersionCell) -> Metric:
+    def _of_model(self, kind: Family, name: str, text: str, cell: int) -> Metric:
         family = kind(name, text, labels=("model",))
         for labels, indices in self._by_name.items():
             family.add_metric(labels, self._sum(indices, cell))
         return family
 
-    def _flagged(self, name: str, text: str, label: str, flags: Mapping[str, Flag]) -> Metric:
+    def _by(self, name: str, text: str, label: str, cells: Mapping[str, int]) -> Metric:
         family = CounterMetricFamily(name, text, labels=("model", label))
         for (model,), indices in self._by_name.items():
-            for value, flag in flags.items():
-                cell = VersionCell.FLAGS + flag.bit_length() - 1
+            for value, cell in cells.items():
                 family.add_metric((model, value), self._sum(indices, cell))
         return family
 

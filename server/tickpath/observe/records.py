@@ -26,10 +26,10 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 4
+LAYOUT_VERSION: Final = 6
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
-# of a trading day. 344 bytes each.
+# of a trading day. 360 bytes each.
 VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
@@ -66,6 +66,9 @@ class GlobalCell(enum.IntEnum):
     GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
     LOADS_FAILED = enum.auto()  # changes that were asked for and not made, since a model was refused
     QUIET = enum.auto()  # 1 while nothing may be loaded or unloaded
+    FEEDS = enum.auto()  # open now
+    FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
+    FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
@@ -75,15 +78,22 @@ class VersionCell(enum.IntEnum):
     IN_FLIGHT = 0
     QUEUE_DEPTH = 1
     PADDED_ROWS = 2
-    DEADLINE_MISSES = 3
-    RELOADS = 4  # times that this version was made live, the first time aside
-    RELOAD_GAP_NS = 5  # the most that the loop was away while this version was loaded and made live
-    SHADOW_COMPARED = 6  # the cells of a shadow are written by its own thread
-    SHADOW_DIFFERED = 7
-    SHADOW_DROPPED = 8
-    FLAGS = 9  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
-    CODES = 9 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
-    REPLAYS = 9 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+    LATE_AT_ADMISSION = 3  # budgets that could not be kept from the start
+    LATE_IN_QUEUE = 4  # budgets that were over, or as good as over, before the model ran
+    LATE_ANSWERS = 5  # budgets that were over when the answer had left
+    RELOADS = 6  # times that this version was made live, the first time aside
+    RELOAD_GAP_NS = 7  # the most that the loop was away while this version was loaded and made live
+    SHADOW_COMPARED = 8  # the cells of a shadow are written by its own thread
+    SHADOW_DIFFERED = 9
+    SHADOW_DROPPED = 10
+    FLAGS = 11  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
+    CODES = 11 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
+    REPLAYS = 11 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+
+
+def flag_cell(flag: Flag) -> int:
+    """The cell that counts what this flag tells of."""
+    return VersionCell.FLAGS + flag.bit_length() - 1
 
 
 GLOBAL_CELLS: Final = GlobalCell.CODES + CODE_COUNT
@@ -210,12 +220,13 @@ class RecordWriter:
         stamps: tuple[int, int, int, int, int, int],
         sent_ns: int,
         event_time_ns: int,
+        replays: int = 1,
     ) -> None:
-        """Count an answered request and record its way."""
+        """Count an answered request and record its way. `replays`: 0 where it shared the run of another."""
         totals = self._totals
         base = GLOBAL_CELLS + place * VERSION_CELLS
         totals[base + _ANSWERED] += 1
-        totals[base + _REPLAYS + bucket_index] += 1
+        totals[base + _REPLAYS + bucket_index] += replays
         if rows != bucket:
             totals[base + _PADDED_ROWS] += bucket - rows
         written = self._written

@@ -1,23 +1,41 @@
 """Admission: whether a request may run, decided from what it is and what is going on. Pure: no clock, no sockets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from tickpath.wire import Code, Infer, Limits, TensorInfo
+from tickpath.wire import PROTOCOL_VERSION, ClientMessage, Code, Hello, Infer, Limits, RemoteProtocolError, TensorInfo
 
 OUR_FAULT: Final = "a fault of the server, which its log describes: please report it"
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why a request is not answered: the code, and a text that says what was expected, what came and what to do.
-    `flags`: what the model's numeric policy saw of it, bits of `Flag`."""
+    `flags`: what the model's numeric policy saw of it, bits of `Flag`. `next_sequence`: what its feed takes next, where
+    it is a tick."""
 
     code: Code
     message: str
     flags: int = 0
+    next_sequence: int = 0
+
+
+DRAINING: Final = Refusal(Code.NOT_READY, "the server is shutting down: go to another")
+
+
+def check_hello(message: ClientMessage) -> Hello:
+    """What a session begins with. Raises RemoteProtocolError where it is anything else, or another protocol's."""
+    if not isinstance(message, Hello):
+        raise RemoteProtocolError(
+            Code.UNAUTHENTICATED, f"Hello must be the first message, {type(message).__name__} came"
+        )
+    if message.protocol != PROTOCOL_VERSION:
+        raise RemoteProtocolError(
+            Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
+        )
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +62,42 @@ def refuse_handle(handle: int) -> Refusal:
 
 def refuse_form(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal | None:
     """The refusal of a request that does not fit the model, or None."""
-    rows, inputs = infer.rows, infer.inputs
+    rows = infer.rows
     if not 0 < rows <= rules.rows_max:
         return _bad_rows(infer, rules)
+    if (refusal := refuse_inputs(infer.inputs, rows, rules)) is not None:
+        return refusal
+    if infer.feed:
+        return Refusal(
+            Code.BAD_VALUE,
+            f"feed must be 0 in a request to model {rules.model!r}, {infer.feed} came: a feed is asked by Tick",
+        )
+    return refuse_priority(infer.priority, priority_levels)
+
+
+def refuse_inputs(inputs: Sequence[memoryview | None], rows: int, rules: ModelRules) -> Refusal | None:
+    """The refusal of inputs of which one is missing or has another size, or None. `rows` is in the rules."""
     expected = rules.bytes_at[rows]
     if len(inputs) != len(expected):
-        return _bad_count(infer, rules)
+        return _bad_count(len(inputs), rules)
     for index, data in enumerate(inputs):
         if data is None:
             if not rules.inputs[index].optional:
                 return _missing(rules.inputs[index], rules)
         elif len(data) != expected[index]:
-            return _bad_bytes(infer, rules.inputs[index], rules, len(data))
-    if infer.priority >= priority_levels or infer.feed:
-        return _bad_value(infer, rules, priority_levels)
+            return _bad_bytes(rows, rules.inputs[index], rules, len(data))
     return None
 
 
-def refuse_load(
-    request_id: int, in_flight: Mapping[int, object], limits: Limits, queue_room: bool, model: str
-) -> Refusal | None:
-    """The refusal of a request for which there is no room, or None. `in_flight`: what this session waits for, by id."""
+def refuse_priority(priority: int, priority_levels: int) -> Refusal | None:
+    """The refusal of a priority that is none here, or None."""
+    if priority < priority_levels:
+        return None
+    return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {priority} came")
+
+
+def refuse_load(request_id: int, in_flight: Mapping[int, object], limits: Limits) -> Refusal | None:
+    """The refusal of a request for which its session has no room, or None. `in_flight`: what it waits for, by id."""
     if request_id in in_flight:
         return Refusal(
             Code.BAD_VALUE, f"id {request_id} is still in flight on this session: use another until it is answered"
@@ -74,8 +107,6 @@ def refuse_load(
             Code.OVERLOADED,
             f"{limits.in_flight_max} requests of this session are in flight, the most it may have: wait for an answer",
         )
-    if not queue_room:
-        return Refusal(Code.OVERLOADED, f"the queue of model {model!r} is full: send less, or raise its queue_max")
     return None
 
 
@@ -98,11 +129,9 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
     )
 
 
-def _bad_count(infer: Infer, rules: ModelRules) -> Refusal:
+def _bad_count(came: int, rules: ModelRules) -> Refusal:
     names = ", ".join(tensor.name for tensor in rules.inputs) or "none"
-    return Refusal(
-        Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {len(infer.inputs)} came"
-    )
+    return Refusal(Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {came} came")
 
 
 def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
@@ -111,21 +140,13 @@ def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
     )
 
 
-def _bad_bytes(infer: Infer, tensor: TensorInfo, rules: ModelRules, came: int) -> Refusal:
+def _bad_bytes(rows: int, tensor: TensorInfo, rules: ModelRules, came: int) -> Refusal:
     return Refusal(
         Code.BAD_SHAPE,
         f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
-        f"{tensor.bytes_at(infer.rows)} bytes at {_count(infer.rows)}, {came} came",
+        f"{tensor.bytes_at(rows)} bytes at {_count(rows)}, {came} came",
     )
 
 
 def _count(rows: int) -> str:
     return "1 row" if rows == 1 else f"{rows} rows"
-
-
-def _bad_value(infer: Infer, rules: ModelRules, priority_levels: int) -> Refusal:
-    if infer.feed:
-        return Refusal(
-            Code.BAD_VALUE, f"feed {infer.feed} is not open: model {rules.model!r} keeps no feeds, send feed 0"
-        )
-    return Refusal(Code.BAD_VALUE, f"priority must be under {priority_levels} here, {infer.priority} came")

@@ -51,6 +51,22 @@ class ConfigError(Exception):
     """The configuration can't be used. The text says what was expected, what came and what to do."""
 
 
+class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model's feeds are kept (see feed_spec.py)."""
+
+    # window: an answer is that of the last rows alone. carry: states run on from the feed's start. None: window, where
+    # there is one.
+    mode: Literal["window", "carry"] | None = None
+    # Its rows; None: the size of the input's time axis, or what the file says.
+    window: Positive | None = None
+    # Which axis of an input is time.
+    axis: Annotated[int, msgspec.Meta(ge=0, le=16)] = 1
+    # The inputs that take a state, each with the output that gives it.
+    state: dict[str, str] = {}
+    # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
+    warm_up: Literal["refuse", "pad"] = "refuse"
+
+
 class NumericPolicy(msgspec.Struct, frozen=True):
     """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
 
@@ -104,6 +120,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Requests that may wait for a thread executor. 64 of a 1 ms model are 64 ms: whoever is behind that is better
     # told at once.
     queue_max: Positive = 64
+    # Requests that wait may share a run, of up to so many rows; 0: none do. A model that answers within the receipt has
+    # none that wait, so with this it runs on a thread.
+    batch_rows_max: Annotated[int, msgspec.Meta(ge=0, le=65536)] = 0
+    # How long a request may wait for others to share its run, where nothing else holds it up.
+    batch_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
     # NAME.onnx beside it on the CPU. Both can take what a start has no time for, so they are asked for.
     on_bad_plan: Literal["refuse", "rebuild", "cpu"] = "refuse"
@@ -118,8 +139,13 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     atol: Tolerance | None = None
     # How far a reloaded version's answers may be from the live one's, as a share of an output's largest value.
     max_change: Tolerance | None = None
+    # None: what the model itself shows of its feeds (see feed_spec.py).
+    feed: FeedConfig | None = None
     # Whoever made the file may run code here: a .pt2 file that holds more than operators and weights is refused else.
     trust: bool = False
+    # Where a .pt2 file runs; a .plan is for a GPU, and all else for the CPU. cpu: that is everywhere, so that a file
+    # does the same on a laptop, in CI and in production until somebody asks for the GPU.
+    device: Literal["cpu", "cuda"] = "cpu"
     # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
     device_wait: Literal["spin", "block"] = "spin"
     # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
@@ -150,6 +176,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uds: Place | None = None
     observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
+    # The Open Inference Protocol's door (tickpath.door), a process beside the core: REST, gRPC, or neither.
+    oip_host: Place = "127.0.0.1"
+    oip_port: Port | None = None
+    oip_grpc_port: Port | None = None
+    # Whether who comes by the door may load and unload, as who may open `admin` can. HTTP asks nobody who he is.
+    oip_admin: bool = False
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
     # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
@@ -165,6 +197,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame_s: Seconds = 5.0
     # From connecting to Hello.
     hello_s: Seconds = 5.0
+    # Feeds of one session: an index's members with room to spare. They take memory, so one client may not have all.
+    feeds_per_session_max: Positive = 512
+    feeds_max: Positive = 4096
+    # What all feeds together may hold. A window of DeepLOB for each of 4096, kept twice (see window.py), is half of it.
+    feed_bytes_max: Positive = 256 * 1024 * 1024
+    # After so long without a tick a feed is forgotten: a client that is started again comes sooner, one that changed
+    # its mind never does.
+    feed_idle_s: Seconds = 900.0
     # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
     write_bytes_max: Positive = 1024 * 1024
     # How long such a client may take nothing at all before it is dropped.
@@ -199,6 +239,8 @@ def check(config: ServerConfig) -> ServerConfig:
             )
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
+    if config.oip_admin and config.admin is None:
+        raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
     return config
 
 
@@ -228,6 +270,13 @@ def check_model(model: ModelConfig) -> ModelConfig:
             f"{model.path}: {model.served_name!r} can't be a model's name, which is {NAME_WORDS}: give it a --name, "
             "or a name in the configuration"
         )
+    if model.batch_rows_max and model.executor == "inline":
+        raise ConfigError(
+            f"model {model.served_name!r}: inline, no request waits for another to share a run: leave batch_rows_max "
+            'or executor = "inline" out'
+        )
+    if model.batch_us and not model.batch_rows_max:
+        raise ConfigError(f"model {model.served_name!r}: batch_us is for batch_rows_max, which is 0: give both")
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
@@ -297,7 +346,7 @@ def read_config(path: Path) -> dict[str, object]:
     """The plain values of a TOML file, for `make_config`; a relative path of a model or a repository counts from the
     file's folder, `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
     values = read_toml(path)
-    for port in ("port", "observer_port"):  # TOML has no None
+    for port in ("port", "observer_port", "oip_port", "oip_grpc_port"):  # TOML has no None
         if values.get(port) is False:
             values[port] = None
     if isinstance(repository := values.get("repository"), str):

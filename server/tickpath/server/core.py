@@ -15,7 +15,7 @@ from collections.abc import Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 import uvloop
@@ -24,8 +24,10 @@ from tickpath.engines import DeviceLostError
 from tickpath.observe.records import GlobalCell, RecordWriter, State
 from tickpath.server.admin import LINE_BYTES_MAX, Admin, on_reload_signal
 from tickpath.server.catalogue import Catalogue
+from tickpath.server.child_process import ChildProcess
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.deployment import Deployment
+from tickpath.server.door_process import DoorProcess
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.lane import DeviceLost
 from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix, remove_file
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
 
+Child = TypeVar("Child", bound=ChildProcess)
+
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the pipes of the observer
 # and of a model that is proven, admin connections, and some air.
 DESCRIPTORS_RESERVED: Final = 60
@@ -51,7 +55,7 @@ GOODBYE_S: Final = 0.1
 
 
 def run(config: ServerConfig, json_lines: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError, AddressError, ObserverError or
+    """Serve until SIGTERM or SIGINT. Returns the exit code. Raises ModelRefusedError, AddressError, ChildError or
     ConfigError before anything is served, and DeviceLostError then or, after the clients were told, later.
 
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
@@ -84,6 +88,7 @@ class _Core:
             poll_ns = _poll_ns(config)
             other_cpus = _pin(config.cpu)
             observer = self._start_observer(loop, other_cpus, stack)
+            door = self._start_door(loop, listeners, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
@@ -93,8 +98,8 @@ class _Core:
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
-            if observer is not None:
-                await observer.ready()
+            for child in filter(None, (observer, door)):
+                await child.ready()
             housekeeping = Housekeeping(loop, records, deployment)
             housekeeping.start()
             stack.callback(housekeeping.stop)
@@ -103,7 +108,7 @@ class _Core:
             await self._take_orders(deployment, admin, stack)
             _on_stop_signals(lambda *_: self._stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
-            self._announce(service, [address_of(listener) for listener in listeners], observer)
+            self._announce([address_of(listener) for listener in listeners], observer, door)
             await self._stop.wait()
             # A socket's file goes while we still listen on it: afterwards it could be our successor's.
             listening.close()
@@ -148,6 +153,9 @@ class _Core:
         if config.observer_port is not None:
             # The observer listens itself, later; that it can't is known now.
             listen_tcp(config.observer_host, config.observer_port, "observer_host", "--observer-port").close()
+        for port, option in ((config.oip_port, "--oip"), (config.oip_grpc_port, "--oip-grpc")):
+            if port is not None:
+                listen_tcp(config.oip_host, port, "oip_host", option).close()
         return listeners
 
     def _listen_admin(self, stack: ExitStack) -> socket.socket | None:
@@ -185,21 +193,44 @@ class _Core:
         if config.observer_port is None:
             return None
         observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
-        self._outlasting.callback(observer.kill)
-        stack.callback(observer.stop)
-        observer.start()
-        return observer
+        return self._started(observer, stack)
 
-    def _announce(self, service: Service, addresses: list[str], observer: ObserverProcess | None) -> None:
+    def _start_door(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listeners: list[socket.socket],
+        cpus: Set[int] | None,
+        stack: ExitStack,
+    ) -> DoorProcess | None:
+        config = self._config
+        if config.oip_port is None and config.oip_grpc_port is None:
+            return None
+        address = address_of(listeners[-1])  # the Unix socket, where there is one: the shortest way
+        return self._started(DoorProcess(loop, config, address, cpus), stack)
+
+    def _started(self, child: Child, stack: ExitStack) -> Child:
+        self._outlasting.callback(child.kill)
+        stack.callback(child.stop)
+        child.start()
+        return child
+
+    def _announce(self, addresses: list[str], observer: ObserverProcess | None, door: DoorProcess | None) -> None:
         seconds = _age_s()
         url = observer.url if observer is not None else None
+        oip = [address for address in (door.http, door.grpc) if address] if door is not None else []
         log.info(
-            "ready after %.2f s on %s%s", seconds, " and ".join(addresses), f"; metrics at {url}/metrics" if url else ""
+            "ready after %.2f s on %s%s%s",
+            seconds,
+            " and ".join(addresses),
+            f"; metrics at {url}/metrics" if url else "",
+            f"; Open Inference Protocol at {' and '.join(oip)}" if oip else "",
         )
         if self._json_lines:
             # TCP comes first where there is a choice.
             uds = next((address for address in addresses if address.startswith("unix:")), None)
             ready = Ready(addresses[0], uds, url, os.getpid(), round(seconds, 3))
+            if door is not None:
+                ready = msgspec.structs.replace(ready, oip=door.http, oip_grpc=door.grpc)
             sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
             sys.stdout.flush()
 

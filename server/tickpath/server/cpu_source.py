@@ -1,11 +1,13 @@
-"""The .onnx file that a compiled model was made from, on the CPU engine: what it is verified by, and what stands by for
-it."""
+"""The .onnx or .pt2 file that a compiled model was made from, on its CPU engine: what it is verified by, and what
+stands by for it."""
 
 from collections.abc import Set
 from pathlib import Path
 from typing import Final
 
 from tickpath.engines import Engine, EngineSpec, ModelRefusedError
+from tickpath.engines.load import load
+from tickpath.engines.source_file import source_beside
 from tickpath.server.config import ModelConfig
 
 # The source of a compiled model, beside it.
@@ -19,20 +21,16 @@ def runs_on_cpu(spec: EngineSpec) -> bool:
 
 
 def source_of(path: Path) -> Path | None:
-    """The source of the model in this file, if there is one: the file itself, source.onnx beside it, or NAME.onnx
-    beside a plan."""
-    files = [path] if path.suffix == ".onnx" else [path.with_name(SOURCE_FILE)]
-    if path.suffix == ".plan":
-        files.append(path.with_suffix(".onnx"))
-    return next((file for file in files if file.is_file()), None)
+    """The source of the model in this file, if there is one: an .onnx file itself, or what stands beside another."""
+    if path.suffix == ".onnx":
+        return path if path.is_file() else None
+    return source_beside(path)
 
 
 def load_source(source: Path, config: ModelConfig, spec: EngineSpec, cpus: Set[int] | None = None) -> Engine:
     """The source on the CPU engine. `spec`: of the compiled model, which takes and gives the same. Raises
     ModelRefusedError where it does not."""
-    from tickpath.engines.onnxruntime import load_onnx
-
-    engine = load_onnx(source, config.shapes, config.threads, cpus)
+    engine = load(source, config.shapes, config.threads, cpus, config.trust)
     if [t.describe() for t in engine.spec.inputs] != [t.describe() for t in spec.inputs]:
         raise ModelRefusedError(
             f"{source}: the compiled model is {spec.describe()}, its source {engine.spec.describe()}: compile it again"

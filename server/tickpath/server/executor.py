@@ -1,31 +1,34 @@
 """Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
 
-One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. A threaded request is the
-loop's until the thread takes it from `waiting`, the thread's until it hands it back through the loop. `deque`'s single
-operations are atomic, so taking (`popleft`) and taking back (`remove`) can't both succeed.
+One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. What waits for the thread, and
+what becomes of it, is the dispatcher's, on the loop's thread: see dispatch.py.
 """
 
 import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Set
-from contextlib import suppress
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence, Set
+from queue import Empty, SimpleQueue
+from time import monotonic_ns
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
+from tickpath.server.dispatch import OFF, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.recent import with_own_inputs
+from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
+from tickpath.server.timer import Timer
 from tickpath.wire import Code, Infer
 
 # Above this a hand-off to a thread and back (two wake-ups: 40 to 120 µs, by machine) is under half of the model's own
 # time, and the loop would be deaf to every other session for longer than that.
 INLINE_COMPUTE_NS_MAX: Final = 250_000
 
-Outcome = Answer | Refusal
+# An expired request is looked for when it has expired, and not a moment before.
+TIMER_S: Final = 0.001
 
-_STOPPED: Final = Refusal(Code.NOT_READY, "the server has shut down before this could start: go to another")
+Outcome = Answer | Refusal
 
 
 class Requester(Protocol):
@@ -37,23 +40,28 @@ class Requester(Protocol):
 
 
 class Executor(Protocol):
-    """Runs the requests of one model in the order they came."""
+    """Runs the requests of one model."""
 
     @property
     def kind(self) -> Literal["inline", "thread"]:
         """Whether a request is answered within `submit`, or later."""
         ...
 
-    def has_room(self) -> bool:
-        """Whether one more request may be submitted."""
-        ...
-
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
-        """What came of it; or None, and it is run later. Bytes of `infer.inputs` need not outlive the call."""
+        """What came of it; or None, and it is finished later. Bytes of `infer.inputs` need not outlive the call. Others
+        may be finished meanwhile: those that are too late, and one whose place this one takes."""
         ...
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         """True if the request had not started, and now never will."""
+        ...
+
+    def supersede(self, requester: Requester, handle: int, key: int) -> None:
+        """Finish what has not started under this key: another version answers a newer one."""
+        ...
+
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
+        """A request with a budget has been answered or refused; where it waited, that is known already."""
         ...
 
     def waiting_count(self) -> int: ...
@@ -77,16 +85,23 @@ class InlineExecutor:
     kind: Final[Literal["inline"]] = "inline"
 
     def __init__(self, lane: Lane) -> None:
+        self._lane = lane
         self._run = lane.run
-
-    def has_room(self) -> bool:
-        return True
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
         return self._run(infer, first_byte_ns, received_ns)
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return False
+
+    def supersede(self, requester: Requester, handle: int, key: int) -> None:
+        pass
+
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
+        if isinstance(outcome, Answer):
+            _note(self._lane, outcome, sent_ns)
+        elif outcome.code is Code.DEADLINE:
+            self._lane.time_of(infer.rows).doubt()
 
     def waiting_count(self) -> int:
         return 0
@@ -101,84 +116,120 @@ class InlineExecutor:
         pass
 
 
-class _Waiting:
-    """A request in a thread's queue, with its inputs copied: the receive buffer moves on."""
-
-    __slots__ = ("first_byte_ns", "infer", "received_ns", "requester")
-
-    def __init__(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
-        self.requester = requester
-        self.infer = with_own_inputs(infer)
-        self.first_byte_ns = first_byte_ns
-        self.received_ns = received_ns
-
-
 class ThreadExecutor:
     """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
 
     kind: Final[Literal["thread"]] = "thread"
 
     def __init__(
-        self, lane: Lane, loop: asyncio.AbstractEventLoop, name: str, queue_max: int, cpus: Set[int] | None = None
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        queue_max: int,
+        cpus: Set[int] | None = None,
+        batching: Batching = OFF,
     ) -> None:
-        self._run = lane.run
+        self._lane = lane
         self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
-        self._queue_max = queue_max
         self._cpus = cpus
-        self._waiting: deque[_Waiting] = deque()
-        self._taken = 0  # by the loop: requests that the thread has run or is to run
-        self._done = 0  # by the thread
-        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._deck: deque[Turn] = deque()
+        self._wake: SimpleQueue[int | None] = SimpleQueue()
+        queue = RequestQueue(name, queue_max, lane.times, lane.optional_inputs)
+        self._dispatcher = Dispatcher(queue, self._deck, self._wake.put, batching)
+        self._timer = Timer(loop)
+        self._timer_ns = NEVER_NS
         self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
         self._thread.start()
 
-    def has_room(self) -> bool:
-        return len(self._waiting) < self._queue_max
-
-    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> None:
-        self._taken += 1
-        self._waiting.append(_Waiting(requester, infer, first_byte_ns, received_ns))
-        self._wake.put(True)
+    def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
+        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, self._lane.time_of(infer.rows))
+        now_ns = monotonic_ns()
+        refusal = self._dispatcher.submit(request, now_ns)
+        if infer.budget_ns:
+            self._watch(now_ns)
+        return refusal
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
-        for request in tuple(self._waiting):
-            if request.requester is requester and request.infer.id == request_id:
-                try:
-                    self._waiting.remove(request)
-                except ValueError:  # the thread was quicker
-                    return False
-                self._taken -= 1
-                return True
-        return False
+        return self._dispatcher.take_back(requester, request_id, monotonic_ns())
+
+    def supersede(self, requester: Requester, handle: int, key: int) -> None:
+        self._dispatcher.supersede((requester, handle, key), monotonic_ns())
+
+    def took(self, infer: Infer, outcome: Outcome, sent_ns: int) -> None:
+        """It is noted as the turn ends, for all requests."""
 
     def waiting_count(self) -> int:
-        return len(self._waiting)
+        return self._dispatcher.waiting_count
 
     def idle(self) -> bool:
-        return self._done == self._taken
+        return self._dispatcher.is_idle
 
     def close(self) -> None:
-        with suppress(IndexError):
-            while True:
-                request = self._waiting.popleft()
-                self._taken -= 1
-                request.requester.finish(request.infer, _STOPPED)
-        self._wake.put(False)
+        self._timer.stop()
+        self._dispatcher.close()
+        self._wake.put(None)
 
     def join(self) -> None:
         self._thread.join()
 
+    # -- on the loop's thread --
+
+    def _done(self, turn: Turn, outcomes: Sequence[Outcome]) -> None:
+        """A turn has run."""
+        try:
+            for request, outcome in zip(turn, outcomes, strict=True):
+                request.requester.finish(request.infer, outcome)
+        finally:
+            now_ns = monotonic_ns()
+            if isinstance(outcomes[0], Answer):
+                _note(self._lane, outcomes[0], now_ns)
+            self._dispatcher.done(turn, now_ns)
+            if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
+                self._wake.put(0)
+
+    def _watch(self, now_ns: int) -> None:
+        """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
+        anew only where it would come late. The loop's timers are good to a millisecond."""
+        next_ns = self._dispatcher.next_expiry_ns(now_ns)
+        if next_ns < self._timer_ns:
+            self._timer_ns = next_ns
+            self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
+
+    def _expire(self) -> None:
+        self._timer.stop()
+        self._timer_ns = NEVER_NS
+        now_ns = monotonic_ns()
+        self._dispatcher.expire(now_ns)
+        self._watch(now_ns)
+
+    # -- on its own --
+
     def _work(self) -> None:
         if self._cpus:
             os.sched_setaffinity(0, self._cpus)  # 0: this thread
-        while self._wake.get():
+        while self._turn_came():
             try:
-                request = self._waiting.popleft()
-            except IndexError:  # it was taken back after it had rung
+                turn = self._deck.popleft()
+            except IndexError:  # it was taken back after it had rung; or replies have left, for which work was put off
+                self._lane.settle()
                 continue
-            outcome = self._run(request.infer, request.first_byte_ns, request.received_ns)
-            self._hand_back(request.requester.finish, request.infer, outcome)
-            self._done += 1
+            self._hand_back(self._done, turn, self._lane.run_turn(turn))
+
+    def _turn_came(self) -> bool:
+        """Wait for a turn, and for others to join it where it may wait. False: there will be none."""
+        until_ns = self._wake.get()
+        while until_ns is not None and until_ns > (now_ns := monotonic_ns()):
+            try:
+                until_ns = self._wake.get(timeout=(until_ns - now_ns) / 1e9)
+            except Empty:
+                break
+        return until_ns is not None
+
+
+def _note(lane: Lane, answer: Answer, sent_ns: int) -> None:
+    started_ns, read_ns = answer.stamps[2], answer.stamps[5]
+    lane.times[answer.bucket_index].note(read_ns - started_ns, sent_ns - started_ns)
 
 
 def pick_kind(asked: Literal["auto", "inline", "thread"], compute_ns: int) -> Literal["inline", "thread"]:

@@ -12,7 +12,9 @@ import msgspec
 from tickpath.engines import DeviceLostError, Engine, EngineFailedError
 from tickpath.graphs import Slot, bucket_index_by_rows
 from tickpath.server.admission import OUR_FAULT, Refusal
+from tickpath.server.compute_time import ComputeTime
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Turn
 from tickpath.server.numeric_policy import OUTPUT_FLAGS, input_refusal, judge_outputs, output_rules
 from tickpath.server.recent import RecentAnswers
 from tickpath.wire import Code, Flag, Infer, Result, encode_frame
@@ -36,13 +38,15 @@ Stamps = tuple[int, int, int, int, int, int]
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """A request that is answered: the whole reply frame and what the records keep of it. `flags`: all that was seen on
-    the way, which may be more than the reply tells of itself."""
+    the way, which may be more than the reply tells of itself. `replays`: 0 where it shared the run of another, which
+    has 1; `bucket` is then what of the bucket is counted here."""
 
     frame: bytes
     bucket_index: int
     bucket: int
     stamps: Stamps
     flags: int = 0
+    replays: int = 1
 
 
 class _AnswerRefusedError(Exception):
@@ -81,6 +85,7 @@ class Lane:
         self.standby = standby
         self._config = config
         self._version = config.version
+        self.optional_inputs = tuple(index for index, tensor in enumerate(spec.inputs) if tensor.optional)
         self._bucket_index = bucket_index_by_rows(buckets)
         self._policy = policy
         self._looks_at_inputs = policy.inputs != "pass"
@@ -91,11 +96,18 @@ class Lane:
         self.recent = RecentAnswers(sum(tensor.bytes_at(buckets[-1]) for tensor in (*spec.inputs, *spec.outputs)))
         self.compute_ns = [0] * len(buckets)
         """What a replay of each bucket takes: the median while warming up."""
+        self.times = [ComputeTime(0) for _ in buckets]
+        """What a request of each bucket takes now. Written by the loop's thread, which knows when answers have left."""
+
+    def time_of(self, rows: int) -> ComputeTime:
+        """What a request of so many rows takes."""
+        return self.times[self._bucket_index[rows]]
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """Replay every bucket until it costs what it will cost, on inputs of its own (`samples`, by bucket).
         Raises EngineFailedError, DeviceLostError."""
         self.compute_ns = [_warm(slot, inputs) for slot, inputs in zip(self.slots, samples, strict=True)]
+        self.times = [ComputeTime(compute_ns) for compute_ns in self.compute_ns]
 
     def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
         """Schedule, copy in, replay, copy out: the way of every request. Never raises, since a lane must go on: a
@@ -103,8 +115,10 @@ class Lane:
         started_ns = monotonic_ns()
         try:
             bucket_index = self._bucket_index[infer.rows]
-            if infer.budget_ns and started_ns + self.compute_ns[bucket_index] > received_ns + infer.budget_ns:
-                return _too_late(infer.budget_ns, started_ns - received_ns, self.compute_ns[bucket_index])
+            if infer.budget_ns and (
+                too_late := _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
+            ):
+                return too_late
             slot = self.slots[bucket_index]
             slot.fill(infer.rows, infer.inputs)
             flags = self._mark
@@ -138,6 +152,59 @@ class Lane:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps, flags)
+
+    def run_turn(self, turn: Turn) -> list[Answer | Refusal]:
+        """Run requests that share a run, or one alone. Where there is anything the matter with a shared run, each
+        request is run by itself, so that none suffers for another."""
+        if len(turn) > 1 and (answers := self._run_together(turn)) is not None:
+            return answers
+        return [self.run(request.infer, request.first_byte_ns, request.received_ns) for request in turn]
+
+    def _run_together(self, turn: Turn) -> list[Answer | Refusal] | None:
+        """As `run`, for requests whose rows lie behind one another in one slot. None: it can't be, or it failed."""
+        started_ns = monotonic_ns()
+        bucket_index = self._bucket_index[sum(request.infer.rows for request in turn)]
+        time = self.times[bucket_index]
+        budgets = ((each.infer.budget_ns, started_ns - each.received_ns) for each in turn if each.infer.budget_ns)
+        if any(_too_late(budget_ns, waited_ns, time) for budget_ns, waited_ns in budgets):
+            return None
+        slot = self.slots[bucket_index]
+        try:
+            rows = slot.fill_together([(request.infer.rows, request.infer.inputs) for request in turn])
+            if self._looks_at_inputs and slot.bad_value() is not None:
+                return None
+            filled_ns = monotonic_ns()
+            slot.replay()
+            computed_ns = monotonic_ns()
+            if self._looks_at_outputs and slot.has_bad_output(rows):
+                return None
+            return self._share_out(turn, bucket_index, rows, (started_ns, filled_ns, computed_ns, monotonic_ns()))
+        except Exception:  # each by itself will say what it is
+            log.debug("a shared run failed", exc_info=True)
+            return None
+
+    def _share_out(
+        self, turn: Turn, bucket_index: int, rows: int, ran: tuple[int, int, int, int]
+    ) -> list[Answer | Refusal]:
+        """Each request's own rows. The first one stands for the run, with all rows that only fill the bucket."""
+        slot, start, answers = self.slots[bucket_index], 0, list[Answer | Refusal]()
+        for request in turn:
+            infer = request.infer
+            stamps = (request.first_byte_ns, request.received_ns, *ran)
+            outputs = slot.read_from(start, infer.rows)
+            frame = encode_frame(Result(infer.id, self._version, outputs, stamps, self._mark))
+            bucket = infer.rows if start else infer.rows + slot.bucket - rows
+            answers.append(Answer(frame, bucket_index, bucket, stamps, self._mark, replays=0 if start else 1))
+            start += infer.rows
+        return answers
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is work that was put off until after the replies."""
+        return False
+
+    def settle(self) -> None:
+        """Do that work. On the lane's thread; never raises."""
 
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""
@@ -173,11 +240,14 @@ def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
     return int(median(times_ns[WARM_REPLAYS_MIN // 2 :]))
 
 
-def _too_late(budget_ns: int, waited_ns: int, compute_ns: int) -> Refusal:
+def _too_late(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+    needed_ns = time.needed_ns(budget_ns)
+    if waited_ns + needed_ns <= budget_ns:
+        return None
     return Refusal(
         Code.DEADLINE,
         f"the budget of {budget_ns} ns can't be kept: the request has waited {waited_ns} ns and the model takes "
-        f"{compute_ns}, so it was not run",
+        f"{needed_ns}, so it was not run",
     )
 
 

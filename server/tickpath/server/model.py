@@ -1,17 +1,27 @@
 """A model prepared to be served: loaded, checked, captured and warm."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickpath.engines import Engine, EngineFailedError, EngineSpec, KnownModel, ModelRefusedError, TensorSpec
-from tickpath.engines.load import load, load_plan
+from tickpath.engines import (
+    DeviceEngine,
+    Engine,
+    EngineFailedError,
+    EngineSpec,
+    KnownModel,
+    ModelRefusedError,
+    TensorSpec,
+)
+from tickpath.engines.load import load, load_on_device, load_plan
 from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_buckets
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE, load_source, runs_on_cpu, source_of
 from tickpath.server.fallback import LAST_BYTES_MAX
+from tickpath.server.feed_lane import FeedLane
+from tickpath.server.feed_spec import FeedSpec, find_feed
 from tickpath.server.lane import Lane
 from tickpath.server.numeric_policy import misplaced_limits
 from tickpath.wire import REPLY_BYTES_MAX, TENSORS_MAX, Flag, TensorInfo
@@ -29,6 +39,12 @@ class PreparedModel:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     buckets: tuple[int, ...]
+    feed: FeedSpec | None
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The kinds of feeds that it keeps."""
+        return () if self.feed is None else (self.feed.mode,)
 
 
 def prepare_model(
@@ -49,7 +65,10 @@ def _prepare(config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, 
     _check_tensor_count(config.path, engine)
     if (why := misplaced_limits(config.numeric, spec.outputs)) is not None:
         raise ModelRefusedError(f"{config.path}: {why}")
-    buckets = _buckets(config, engine)
+    feed = find_feed(config, spec)
+    buckets = _buckets(config, engine, feed)
+    if config.batch_rows_max:
+        _check_batching(config, spec, buckets[-1])
     inputs, outputs = (tuple(map(_tensor_info, side)) for side in (spec.inputs, spec.outputs))
     rules = model_rules(config.served_name, buckets[-1], inputs)
     _check_frame_bytes(rules, frame_bytes_max)
@@ -57,9 +76,9 @@ def _prepare(config: ModelConfig, engine: Engine, thread_cpus: Set[int] | None, 
     if config.fallback == "last":
         _check_last_bytes(rules, outputs)
     standby = capture_standby(config, spec, buckets, thread_cpus) if config.fallback == "cpu" else None
-    lane = capture_lane(config, engine, buckets, standby)
-    _warm(config, engine, lane)
-    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets)
+    lane = capture_lane(config, engine, buckets, standby, feed=feed)
+    _warm(config, engine, lane, feed)
+    return PreparedModel(config, engine, lane, rules, inputs, outputs, buckets, feed)
 
 
 def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel | None) -> Engine:
@@ -69,18 +88,48 @@ def _load(config: ModelConfig, thread_cpus: Set[int] | None, known: KnownModel |
     path = Path(config.path)
     options = DeviceOptions(config.device_wait, config.device_memory, strict=config.device_graphs == "require")
     try:
-        engine = load_plan(path, config.on_bad_plan, load_cpu) if path.suffix == ".plan" else load_cpu(path)
-        return on_device(engine, options)
+        return on_device(_engine(path, config, load_cpu), options)
     except EngineFailedError as error:
         raise ModelRefusedError(f"{path}: {error}") from None
 
 
-def _buckets(config: ModelConfig, engine: Engine) -> tuple[int, ...]:
+def _engine(path: Path, config: ModelConfig, load_cpu: Callable[[Path], Engine]) -> Engine | DeviceEngine:
+    if path.suffix == ".plan":
+        return load_plan(path, config.on_bad_plan, load_cpu)
+    if config.device == "cuda":
+        return load_on_device(path, config.shapes, config.trust)
+    return load_cpu(path)
+
+
+def _buckets(config: ModelConfig, engine: Engine, feed: FeedSpec | None) -> tuple[int, ...]:
+    spec, asked = engine.spec, config.buckets
+    if feed is not None and feed.staggered and asked is None:
+        asked = tuple(sorted({1, feed.window - 1}))
     try:
-        spec = engine.spec
-        return resolve_buckets(config.buckets, spec.batched, spec.rows_fixed, spec.buckets)
+        buckets = resolve_buckets(asked, spec.batched, spec.rows_fixed, spec.buckets)
     except BucketError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
+    if feed is not None and feed.states and (buckets[0] != 1 or (feed.staggered and buckets[-1] != feed.window - 1)):
+        raise ModelRefusedError(
+            f"{config.path}: its feeds need bucket 1{f' and, as the largest, {feed.window - 1}' * feed.staggered}; "
+            f"it has {','.join(map(str, buckets))}: leave buckets out"
+        )
+    return buckets
+
+
+def _check_batching(config: ModelConfig, spec: EngineSpec, rows_max: int) -> None:
+    """Requests share a run only where every tensor has rows of its own for each, of which loading has shown that none
+    depends on its neighbours."""
+    whole = [t.name for t in (*spec.inputs, *spec.outputs) if t.batch_axis is None and not t.optional]
+    if whole or spec.rows_fixed is not None:
+        why = (
+            f"{', '.join(whole)} has no batch axis" if whole else f"it was exported for exactly {spec.rows_fixed} rows"
+        )
+        raise ModelRefusedError(f"{config.path}: its requests can't share a run, since {why}: leave batch_rows_max out")
+    if not 2 <= config.batch_rows_max <= rows_max:
+        raise ModelRefusedError(
+            f"{config.path}: batch_rows_max is {config.batch_rows_max}, and can be 2 to {rows_max}, the largest bucket"
+        )
 
 
 def _check_tensor_count(path: str, engine: Engine) -> None:
@@ -138,16 +187,22 @@ def capture_standby(
         )
     engine = load_source(source, config, spec, cpus)
     lane = capture_lane(config, engine, buckets, mark=int(Flag.CPU_ANSWER))
-    _warm(config, engine, lane)
+    _warm(config, engine, lane, None)
     return lane
 
 
 def capture_lane(
-    config: ModelConfig, engine: Engine, buckets: tuple[int, ...], standby: Lane | None = None, mark: int = 0
+    config: ModelConfig,
+    engine: Engine,
+    buckets: tuple[int, ...],
+    standby: Lane | None = None,
+    mark: int = 0,
+    feed: FeedSpec | None = None,
 ) -> Lane:
     """Buffers and graphs for every bucket; `standby` and `mark` as a Lane's. Raises ModelRefusedError."""
+    kind = FeedLane if feed is not None and feed.states else Lane
     try:
-        return Lane(engine, config, buckets, standby, mark)
+        return kind(engine, config, buckets, standby, mark)
     except (EngineFailedError, ModelRefusedError) as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):
@@ -156,9 +211,11 @@ def capture_lane(
         ) from None
 
 
-def _warm(config: ModelConfig, engine: Engine, lane: Lane) -> None:
+def _warm(config: ModelConfig, engine: Engine, lane: Lane, feed: FeedSpec | None) -> None:
     try:
         lane.warm([[array.tobytes() for array in engine.sample(slot.bucket)] for slot in lane.slots])
+        if feed is not None and isinstance(lane, FeedLane):
+            lane.keep_feeds(feed)
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except EngineFailedError as error:

@@ -17,7 +17,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from tickpath.engines import EngineSpec, KnownModel, TensorSpec
+from tickpath.engines import EngineSpec, FeedHint, KnownModel, TensorSpec
 from tickpath.server.config import ModelConfig
 from tickpath.server.verification import Report
 from tickpath.wire import TensorInfo
@@ -31,11 +31,13 @@ NICE_MAX: Final = 19
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to prove; and where a large model may be taken apart, for whoever loads it next."""
+    """What to prove; and where a large model may be taken apart, for whoever loads it next. `rehearse`: of a plan,
+    where there is no GPU to run it, what can be proven without."""
 
     model: ModelConfig
     frame_bytes_max: int
     unpack_folder: str | None = None
+    rehearse: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -48,7 +50,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 class Proven(msgspec.Struct, frozen=True, tag="proven"):
     """The model can be served. `compute_ns`: what a replay of each bucket took, the median while warming up; `sha256`
-    tells what was proven from what may have taken its place since."""
+    tells what was proven from what may have taken its place since; `not_run`: that this is a plan which no device was
+    there to run, and what was proven instead."""
 
     model: str
     version: str
@@ -61,6 +64,8 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
     sha256: str
     rows_fixed: int | None
     verified: Report
+    feed: FeedHint | None = None
+    not_run: str = ""
     unpacked: str | None = None
 
     @property
@@ -69,7 +74,7 @@ class Proven(msgspec.Struct, frozen=True, tag="proven"):
         if any(tensor.optional for tensor in self.inputs):
             return None
         inputs, outputs = (tuple(map(_tensor_spec, side)) for side in (self.inputs, self.outputs))
-        spec = EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed)
+        spec = EngineSpec(inputs, outputs, self.runtime, self.precision, self.sha256, self.rows_fixed, feed=self.feed)
         return KnownModel(spec, None if self.unpacked is None else Path(self.unpacked))
 
 

@@ -18,10 +18,10 @@ import msgspec
 # Here, so that no fork has to import it.
 import tickpath.engines.onnxruntime  # noqa: F401
 from tickpath.engines import ModelRefusedError
+from tickpath.engines.device import has_device
 from tickpath.engines.onnx_unpack import unpack
-from tickpath.server.model import prepare_model
-from tickpath.server.proof import PROVE_S_MAX, Ended, Proven, Refused, Task, Verdict
-from tickpath.server.verification import verify
+from tickpath.server.proof import PROVE_S_MAX, Ended, Refused, Task, Verdict
+from tickpath.server.trial import prove, rehearse
 
 # Without work for so long it ends, and its memory is free: reloads come in bunches.
 IDLE_S: Final = 60.0
@@ -95,26 +95,12 @@ def _prove_and_exit(line: bytes, stdout: int) -> NoReturn:
 
 def _prove(task: Task) -> Verdict:
     try:
-        model = prepare_model(task.model, None, task.frame_bytes_max)
-        report = verify(task.model, model.engine, model.lane.slots)
-        unpacked = _unpacked(task, model.engine.spec.sha256)
+        if task.rehearse and Path(task.model.path).suffix == ".plan" and not has_device():
+            return rehearse(task)
+        proven = prove(task)
+        return msgspec.structs.replace(proven, unpacked=_unpacked(task, proven.sha256))
     except ModelRefusedError as error:
         return Refused(str(error))
-    spec = model.engine.spec
-    return Proven(
-        model=task.model.served_name,
-        version=task.model.version,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        buckets=model.buckets,
-        compute_ns=tuple(model.lane.compute_ns),
-        runtime=spec.runtime,
-        precision=spec.precision,
-        sha256=spec.sha256,
-        rows_fixed=spec.rows_fixed,
-        verified=report,
-        unpacked=unpacked,
-    )
 
 
 def _unpacked(task: Task, sha256: str) -> str | None:

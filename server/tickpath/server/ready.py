@@ -7,7 +7,8 @@ import msgspec
 
 class Ready(msgspec.Struct, frozen=True):
     """Where the server is. `address`: what a client is given, TCP where there is a choice; `uds`: the Unix socket's, if
-    there is one; `observer`: the URL of its metrics, if there are any; `seconds` is what the start took."""
+    there is one; `observer`: the URL of its metrics, if there are any; `seconds` is what the start took; `oip` and
+    `oip_grpc`: the door's URL and its address for gRPC, where it has them."""
 
     address: str
     uds: str | None
@@ -15,3 +16,5 @@ class Ready(msgspec.Struct, frozen=True):
     pid: int
     seconds: float
     event: Literal["ready"] = "ready"
+    oip: str | None = None
+    oip_grpc: str | None = None

@@ -1,6 +1,6 @@
 """The model repository: a folder of models on disk, each with its versions and, if need be, a model.toml.
 
-    models/NAME/VERSION/model.onnx | model.pt2 | model.plan       models/NAME/model.toml (optional)
+    models/NAME/VERSION/model.onnx | .pt2 | .plan | .ov       models/NAME/model.toml (optional)
 
 Rules
 - A version is a folder that holds one model file and what belongs to it: weights, a sidecar, a golden sample.
@@ -32,7 +32,7 @@ from tickpath.server.config import (
     settle_model,
 )
 
-MODEL_FILES: Final = ("model.onnx", "model.pt2", "model.plan")
+MODEL_FILES: Final = ("model.onnx", "model.pt2", "model.plan", "model.ov")
 SETTINGS_FILE: Final = "model.toml"
 
 # Hidden, half-written, an editor's backup or lock; and what a file system puts at the root of every volume.

@@ -8,13 +8,18 @@ import msgspec
 from tickpath.observe.records import GlobalCell, RecordWriter
 from tickpath.server.catalogue import Catalogue
 from tickpath.server.config import ServerConfig
+from tickpath.server.feeds import Feeds
 from tickpath.server.model import request_bytes_max
 from tickpath.server.polling import Polling
+from tickpath.server.scheduling import PRIORITY_LEVELS
+from tickpath.server.timer import Timer
 from tickpath.server.version import Version
 from tickpath.wire import Limits
 
 # Hello and what clients may add to it later, whatever the models.
 FRAME_BYTES_FLOOR: Final = 4096
+# Idle feeds are looked for so often, as a share of the time that they may be idle: none outstays it by more.
+EXPIRY_STEP: Final = 0.1
 DISCARD_BYTES: Final = 64 * 1024
 # Connections beyond sessions_max that still hold a descriptor while they learn so; core.DESCRIPTORS_RESERVED has them.
 LINGERING_MAX: Final = 16
@@ -55,22 +60,37 @@ class Service:
         self.loop = loop
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         self.sessions: set[Connected] = set()
-        self.limits = Limits(FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9))
+        self.limits = Limits(
+            FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9), PRIORITY_LEVELS
+        )
         for version in catalogue.versions:
             self.make_room(version)
         self.polling = polling
         self._turned_away: set[Connected] = set()
         self.draining = False
+        self.feeds = Feeds(config)
+        self._feed_timer = Timer(loop)
         # Where the bytes of a refused client go: written by all such sessions, read by none.
         self.discard = memoryview(bytearray(DISCARD_BYTES))
 
     def make_room(self, version: Version) -> None:
         """Take requests as large as this version's, on the sessions that are open too."""
-        needed = request_bytes_max(version.rules)
+        needed = max(request_bytes_max(version.rules), version.feed.snapshot_bytes if version.feed else 0)
         if needed > self.limits.frame_bytes_max:
             self.limits = msgspec.structs.replace(self.limits, frame_bytes_max=needed)
             for session in self.sessions:
                 session.take_frames(needed)
+
+    def feeds_changed(self) -> None:
+        """A feed was opened or closed: count, and see to it that idle ones are forgotten."""
+        self.records.set_cell(GlobalCell.FEEDS, len(self.feeds))
+        if len(self.feeds) and not self._feed_timer.started:
+            self._feed_timer.start(self.config.feed_idle_s * EXPIRY_STEP, self._expire_feeds)
+
+    def _expire_feeds(self) -> None:
+        self._feed_timer.stop()
+        self.records.add(GlobalCell.FEEDS_EXPIRED, self.feeds.expire(self.loop.time()))
+        self.feeds_changed()
 
     def opened(self, session: Connected) -> bool:
         """Note a new session. False: there are too many, and it must be refused."""

@@ -4,7 +4,8 @@ Rules
 - Hello comes first and in time; until then nothing else is answered.
 - A frame is decoded, admitted and (on an inline executor) answered before the next one is looked at; its bytes hold
   until then.
-- Every Infer gets exactly one Result or Failure, unless the client goes away first.
+- Every Infer and every Tick, of which its feed makes an Infer (feed.py), gets exactly one Result or Failure, unless the
+  client goes away first.
 - What the client did to the protocol ends the session: what came before is answered, then one Failure with id 0, and
   nothing that comes after is looked at.
 - A session has its turn: who has sent more than fits in it lets others go first.
@@ -17,30 +18,36 @@ from time import monotonic_ns
 from typing import Final, cast
 
 from tickpath.observe.records import GlobalCell, VersionCell
-from tickpath.server.admission import OUR_FAULT, Refusal, refuse_form, refuse_handle, refuse_load
+from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, check_hello, refuse_form, refuse_handle, refuse_load
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.fallback import LastAnswers
+from tickpath.server.feed import TakenTick
+from tickpath.server.feed_talk import FeedTalk
 from tickpath.server.lane import Answer, Failed
 from tickpath.server.service import Service
+from tickpath.server.tick_admission import TurnedAway, admit
 from tickpath.server.version import Version
 from tickpath.wire import (
     PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
+    CloseFeed,
     Code,
     Failure,
     Flag,
     FrameDecoder,
     Goodbye,
-    Hello,
     Infer,
     ModelList,
     Models,
+    OpenFeed,
     Ping,
     Pong,
     RemoteProtocolError,
+    SnapshotFeed,
+    Tick,
     Welcome,
     decode_client_message,
 )
@@ -63,8 +70,10 @@ class Session(Connection):
         self._received_ns = 0  # when bytes came last; nothing is read while frames wait in the buffer
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._turn_over = False  # frames wait in the buffer for the session's next turn
-        self._key = 0  # of the client, once it has said its name
+        self._client = ""  # once it has said its name
+        self._key = 0  # of that name
         self._in_flight: dict[int, Version] = {}
+        self._ticks: dict[int, TakenTick] = {}  # of what is in flight, the ticks of feeds
         self._last = LastAnswers()
 
     @property
@@ -81,9 +90,9 @@ class Session(Connection):
 
     def _lost(self) -> None:
         for request_id, version in list(self._in_flight.items()):
-            if version.executor.take_back(self, request_id):
-                self._ended(request_id, version)
+            if self._taken_back(request_id, version):
                 self._records.refused(version.place, Code.CANCELLED)
+        self._service.feeds.left(self)
 
     def take_frames(self, frame_bytes_max: int) -> None:
         self._decoder.frame_bytes_max = frame_bytes_max
@@ -124,6 +133,8 @@ class Session(Connection):
                 message = decode_client_message(frame)
                 if type(message) is Infer and self._greeted:
                     self._infer(message, first_byte_ns, received_ns)
+                elif type(message) is Tick and self._greeted:
+                    self._tick(message, first_byte_ns, received_ns)
                 else:
                     self._serve_rare(message)
                 if not decoder.bytes_waiting:
@@ -186,27 +197,62 @@ class Session(Connection):
         if (refusal := self._refusal(infer, version)) is not None:
             self._refuse(infer.id, version, refusal)
             return
-        outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-        if outcome is None:
-            self._in_flight[infer.id] = version
-            self._records.add_version(version.place, VersionCell.IN_FLIGHT)
-        else:
+        if version.executor.kind == "inline":
+            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
+            assert outcome is not None
             self._answer(infer, version, outcome, route)
+        else:
+            self._queue(infer, version, first_byte_ns, received_ns)
+
+    def _queue(self, infer: Infer, version: Version, first_byte_ns: int, received_ns: int) -> None:
+        """It is in flight before it is submitted: others may be finished meanwhile, and none is to be the last."""
+        self._in_flight[infer.id] = version
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        refusal = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        if refusal is not None:
+            taken = self._ended(infer.id, version)
+            told = cast(Refusal, refusal) if taken is None else taken.feed.turned_away(taken, cast(Refusal, refusal))
+            self._refuse(infer.id, version, told, VersionCell.LATE_AT_ADMISSION)
+        elif infer.key:
+            # An older one may still wait for the version that was live before.
+            for executor in {each.executor for each in self._in_flight.values() if each is not version}:
+                executor.supersede(self, infer.handle, infer.key)
+
+    def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
+        admitted = admit(self._service, self, self._key, self._in_flight, tick)
+        if isinstance(admitted, TurnedAway):
+            self._refuse(tick.id, admitted.version, admitted.refusal)
+            return
+        (feed, version), (infer, taken) = (admitted.feed, admitted.version), admitted.feed.take(tick, received_ns)
+        if not taken.ready and not feed.must_run:
+            self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), feed.route)
+        elif version.executor.kind == "inline":
+            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
+            feed.keep(tick)
+            self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), feed.route)
+            if version.lane.unsettled:
+                self._service.loop.call_soon(version.lane.settle)
+        else:
+            self._ticks[tick.id] = taken
+            self._queue(infer, version, first_byte_ns, received_ns)
+            if tick.id in self._ticks:
+                feed.keep(tick)
 
     def _refusal(self, infer: Infer, version: Version) -> Refusal | None:
         service = self._service
         if service.draining:
-            return Refusal(Code.NOT_READY, "the server is shutting down: go to another")
+            return DRAINING
         if (refusal := refuse_form(infer, version.rules, service.limits.priority_levels)) is not None:
             return refusal
         if self._in_flight or version.executor.kind != "inline":
-            return refuse_load(infer.id, self._in_flight, service.limits, version.executor.has_room(), version.name)
+            return refuse_load(infer.id, self._in_flight, service.limits)
         return None
 
     def finish(self, infer: Infer, outcome: Outcome) -> None:
         """A request that waited has run."""
         version = self._in_flight[infer.id]
-        self._ended(infer.id, version)
+        if (taken := self._ended(infer.id, version)) is not None:
+            outcome = taken.feed.ended(taken, outcome, monotonic_ns())
         self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle])
         if self._leaving:
             self._end_when_done()
@@ -216,7 +262,12 @@ class Session(Connection):
         if type(outcome) is not Answer:
             outcome = self._stand_in(infer, version, cast(Refusal, outcome))
             if type(outcome) is not Answer:
-                self._refuse(infer.id, version, cast(Refusal, outcome))
+                if infer.budget_ns:
+                    version.executor.took(infer, outcome, 0)
+                stage = (
+                    VersionCell.LATE_AT_ADMISSION if version.executor.kind == "inline" else VersionCell.LATE_IN_QUEUE
+                )
+                self._refuse(infer.id, version, cast(Refusal, outcome), stage)
                 return
         self._send(outcome.frame)
         sent_ns = monotonic_ns()
@@ -229,12 +280,16 @@ class Session(Connection):
             outcome.stamps,
             sent_ns,
             infer.event_time_ns,
+            outcome.replays,
         )
-        if infer.budget_ns and sent_ns - outcome.stamps[1] > infer.budget_ns:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+        if infer.budget_ns:
+            version.executor.took(infer, outcome, sent_ns)
+            if sent_ns - outcome.stamps[1] > infer.budget_ns:
+                self._records.add_version(version.place, VersionCell.LATE_ANSWERS)
         if version.is_watched:
             self._note(infer, version, outcome)
-        if route.shadow is not None and not outcome.flags & _LAST_ANSWER:
+        # A tick that goes on from a state is one that a shadow can't repeat.
+        if route.shadow is not None and not outcome.flags & _LAST_ANSWER and not infer.feed:
             route.shadow.offer(infer, outcome.frame)
 
     def _stand_in(self, infer: Infer, version: Version, refusal: Refusal) -> Outcome:
@@ -265,6 +320,8 @@ class Session(Connection):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):
                 self._cancel(request_id)
+            case OpenFeed() | CloseFeed() | SnapshotFeed():
+                FeedTalk(self._service, self, self._client, self._write, self._refuse).answer(message)
             case Goodbye():
                 self.leave()
             case _:
@@ -273,16 +330,10 @@ class Session(Connection):
                 )
 
     def _greet(self, message: ClientMessage) -> None:
-        if not isinstance(message, Hello):
-            raise RemoteProtocolError(
-                Code.UNAUTHENTICATED, f"Hello must be the first message, {type(message).__name__} came"
-            )
-        if message.protocol != PROTOCOL_VERSION:
-            raise RemoteProtocolError(
-                Code.BAD_MESSAGE, f"this server speaks protocol {PROTOCOL_VERSION}, {message.protocol} was asked for"
-            )
+        hello = check_hello(message)
         self._greeted = True
-        self._key = key_of(message.client)
+        self._key = key_of(hello.client)
+        self._client = hello.client
         self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))
         if self._service.draining:
@@ -290,10 +341,19 @@ class Session(Connection):
 
     def _cancel(self, request_id: int) -> None:
         version = self._in_flight.get(request_id)
-        if version is not None and version.executor.take_back(self, request_id):
-            self._ended(request_id, version)
-            self._refuse(request_id, version, Refusal(Code.CANCELLED, "taken back before it ran"))
+        if version is not None and (refusal := self._taken_back(request_id, version)) is not None:
+            self._refuse(request_id, version, refusal)
             self._end_when_done()
+
+    def _taken_back(self, request_id: int, version: Version) -> Refusal | None:
+        """What a request is told that had not started and now never will; None where it runs."""
+        taken = self._ticks.get(request_id)
+        must_run = taken is not None and taken.feed.must_run
+        if must_run or not version.executor.take_back(self, request_id):
+            return None
+        self._ended(request_id, version)
+        refusal = Refusal(Code.CANCELLED, "taken back before it ran")
+        return refusal if taken is None else cast(Refusal, taken.feed.ended(taken, refusal, monotonic_ns()))
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
@@ -302,13 +362,20 @@ class Session(Connection):
 
     # -- refusals and the end --
 
-    def _refuse(self, request_id: int, version: Version | None, refusal: Refusal) -> None:
-        self._write(Failure(request_id, refusal.code, refusal.message))
+    def _refuse(
+        self,
+        request_id: int,
+        version: Version | None,
+        refusal: Refusal,
+        stage: VersionCell = VersionCell.LATE_AT_ADMISSION,
+    ) -> None:
+        """`stage`: where it is counted, if it is too late."""
+        self._write(Failure(request_id, refusal.code, refusal.message, refusal.next_sequence))
         self._records.refused(None if version is None else version.place, refusal.code)
         if version is None:
             return
         if refusal.code is Code.DEADLINE:
-            self._records.add_version(version.place, VersionCell.DEADLINE_MISSES)
+            self._records.add_version(version.place, stage)
         if refusal.flags:
             self._records.flagged(version.place, refusal.flags)
 
@@ -317,9 +384,11 @@ class Session(Connection):
         self._records.add(GlobalCell.PROTOCOL_ERRORS)
         self._end_with(code, message)
 
-    def _ended(self, request_id: int, version: Version) -> None:
+    def _ended(self, request_id: int, version: Version) -> TakenTick | None:
+        """A request that waited does so no more. Returns what its feed knows of it, if it is a tick."""
         del self._in_flight[request_id]
         self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
+        return self._ticks.pop(request_id, None) if self._ticks else None
 
     # -- timers --
 

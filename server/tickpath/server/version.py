@@ -8,7 +8,9 @@ from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Batching
 from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
 from tickpath.wire import ModelInfo
@@ -29,6 +31,11 @@ class Version:
     lane: Lane
     # Whether its answers may carry flags, or are kept to stand in for others: then a session looks at each.
     is_watched: bool = False
+    feed: FeedSpec | None = None
+
+    @property
+    def refuses_non_finite(self) -> bool:
+        return self.config.non_finite == "refuse"
 
     @property
     def name(self) -> str:
@@ -75,18 +82,23 @@ def start_version(
     lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
     # The standby runs where the model does.
-    kind = pick_kind(config.executor, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
+    asked = "thread" if config.batch_rows_max else config.executor
+    kind = pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
+    batching = Batching(config.batch_rows_max, config.batch_us * 1000)
     executor: Executor = (
-        InlineExecutor(lane) if kind == "inline" else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus)
+        InlineExecutor(lane)
+        if kind == "inline"
+        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching)
     )
     return Version(
         place=place,
         config=config,
-        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets),
+        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
         engine=prepared.engine,
         lane=lane,
+        feed=prepared.feed,
         is_watched=config.numeric.flags or config.fallback != "none",
     )

@@ -42,9 +42,9 @@ BAD: list[tuple[str, dict[str, Any], Code, str]] = [
     ("float64", {"inputs": [bytes(2 * ROW_BYTES)]}, Code.BAD_SHAPE, "float32[N,64]: 256 bytes at 1 row, 512 came"),
     ("fewer rows than said", {"rows": 2}, Code.BAD_SHAPE, "512 bytes at 2 rows, 256 came"),
     ("nil where an input must be", {"inputs": [None]}, Code.BAD_SHAPE, "is required"),
-    ("a priority", {"priority": 1}, Code.BAD_VALUE, "priority must be under 1 here, 1 came"),
-    ("a feed", {"feed": 3}, Code.BAD_VALUE, "feed 3 is not open"),
-    ("a huge feed", {"feed": 2**64 - 1}, Code.BAD_VALUE, "is not open"),
+    ("a priority", {"priority": 4}, Code.BAD_VALUE, "priority must be under 4 here, 4 came"),
+    ("a feed", {"feed": 3}, Code.BAD_VALUE, "feed must be 0"),
+    ("a huge feed", {"feed": 2**64 - 1}, Code.BAD_VALUE, "feed must be 0"),
     ("one of two inputs", {"handle": Model.TWO, "inputs": [bytes(48)]}, Code.BAD_SHAPE, "(data, state), 1 came"),
     ("two in the wrong order", {"handle": Model.TWO, "inputs": [bytes(20), bytes(48)]}, Code.BAD_SHAPE, "48 bytes"),
     ("nil for the second", {"handle": Model.TWO, "inputs": [bytes(48), None]}, Code.BAD_SHAPE, "'state'"),
@@ -179,5 +179,6 @@ def test_a_queue_that_is_full(usual: RunningServer) -> None:
         refused = gather(peer, *requests)
         expect_answers(other, slow(1))
     assert {failure.code for failure in refused} == {Code.OVERLOADED}
-    assert "the queue of model 'crowded' is full" in refused[0].message
+    assert "model 'crowded'" in refused[0].message
+    assert "raise its queue_max" in refused[0].message
     assert 0 < len(refused) < len(requests) - 1

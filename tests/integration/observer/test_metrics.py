@@ -41,11 +41,16 @@ OF_MODEL = [
     "tickpath_in_flight",
     "tickpath_queue_depth",
     "tickpath_padded_rows_total",
-    "tickpath_deadline_misses_total",
+    "tickpath_superseded_total",
     "tickpath_request_latency_samples",
     "tickpath_reloads_total",
     "tickpath_reload_gap_seconds",
 ]
+LATE = {
+    "admission": VersionCell.LATE_AT_ADMISSION,
+    "queue": VersionCell.LATE_IN_QUEUE,
+    "answer": VersionCell.LATE_ANSWERS,
+}
 OF_SHADOW = {
     "tickpath_shadow_compared_total": VersionCell.SHADOW_COMPARED,
     "tickpath_shadow_differed_total": VersionCell.SHADOW_DIFFERED,
@@ -85,6 +90,8 @@ def test_before_any_request_everything_is_there_and_0(observer: Observing) -> No
     for model in MODELS.versions:
         for name in OF_MODEL:
             assert scrape.value(name, model=model.name) == 0
+        for late in LATE:
+            assert scrape.value("tickpath_deadline_misses_total", model=model.name, stage=late) == 0
         for name in OF_SHADOW:
             assert scrape.value(name, model=model.name, version=model.version) == 0
         for quantile in ("0.5", "0.99", "0.999"):
@@ -114,7 +121,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
             VersionCell.IN_FLIGHT,
             VersionCell.QUEUE_DEPTH,
             VersionCell.PADDED_ROWS,
-            VersionCell.DEADLINE_MISSES,
+            *LATE.values(),
             VersionCell.RELOADS,
             VersionCell.RELOAD_GAP_NS,
             *OF_SHADOW.values(),
@@ -138,7 +145,8 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     for base, name in ((100, "fast"), (200, "slow")):
         assert scrape.value("tickpath_in_flight", model=name) == base + VersionCell.IN_FLIGHT
         assert scrape.value("tickpath_queue_depth", model=name) == base + VersionCell.QUEUE_DEPTH
-        assert scrape.value("tickpath_deadline_misses_total", model=name) == base + VersionCell.DEADLINE_MISSES
+        for stage, late in LATE.items():
+            assert scrape.value("tickpath_deadline_misses_total", model=name, stage=stage) == base + late
         assert scrape.value("tickpath_reloads_total", model=name) == base + VersionCell.RELOADS
         assert scrape.value("tickpath_reload_gap_seconds", model=name) == (base + VersionCell.RELOAD_GAP_NS) / 1e9
         for counter, of_shadow in OF_SHADOW.items():
@@ -148,6 +156,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
     for code in Code:
         assert scrape.value("tickpath_requests_total", model=NO_MODEL, code=code.name) == code
         assert scrape.value("tickpath_requests_total", model="slow", version="2", code=code.name) == code
+    assert scrape.value("tickpath_superseded_total", model="slow") == Code.SUPERSEDED
     assert scrape.value("tickpath_requests_total", model="fast", version="1", code="OK") == 1
     assert scrape.value("tickpath_graph_replays_total", model="fast", bucket="4") == 1
     for kind in ("voluntary", "nonvoluntary"):

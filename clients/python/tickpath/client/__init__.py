@@ -11,6 +11,7 @@ Needs msgspec and numpy and nothing else; asyncio is imported only by who uses A
 from typing import TYPE_CHECKING
 
 from tickpath.client.blocking import Client
+from tickpath.client.blocking_feed import Feed
 from tickpath.client.errors import (
     AddressError,
     BadDtypeError,
@@ -69,6 +70,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineError",
     "EngineFailedError",
+    "Feed",
     "FeedGapError",
     "Flag",
     "ForbiddenError",

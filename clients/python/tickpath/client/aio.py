@@ -8,6 +8,7 @@ from typing import Self
 
 from tickpath.client.address import parse_address
 from tickpath.client.aio_connection import AioConnection, open_connection
+from tickpath.client.aio_feed import AsyncFeed
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
 from tickpath.client.deadline import Deadline
@@ -20,6 +21,7 @@ from tickpath.client.errors import (
     not_connected,
     unreachable,
 )
+from tickpath.client.feed_codec import Progress
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import RECONNECT, Reconnect
 from tickpath.wire import Limits, ModelInfo
@@ -95,11 +97,11 @@ class AsyncClient:
         """As Client.server."""
         return self._last_connection.conversation.welcome.server
 
-    async def models(self, *, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
+    async def models(self, *, versions: bool = False, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
         """As Client.models."""
         deadline = self._deadline(timeout_s)
         connection = self._usable_connection() or await self._open_again(deadline)
-        return await connection.answer(connection.conversation.models(), deadline)
+        return await connection.answer(connection.conversation.models(versions), deadline)
 
     async def model(self, name: str, *, timeout_s: float | None = None) -> ModelInfo:
         """As Client.model."""
@@ -122,13 +124,15 @@ class AsyncClient:
         rows: int | None = None,
         budget_ns: int = 0,
         event_time_ns: int = 0,
+        priority: int = 0,
+        key: int = 0,
         timeout_s: float | None = None,
     ) -> Prediction:
         """As Client.infer. The inputs may be changed as soon as this awaits."""
         deadline = self._deadline(timeout_s)
         connection = self._usable_connection() or await self._open_again(deadline)
         codec = connection.conversation.codec(model) or await _looked_up(connection, model, deadline)
-        request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns)
+        request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns, priority, key)
         return await connection.answer(request, deadline)
 
     async def infer_many(
@@ -155,6 +159,22 @@ class AsyncClient:
             for connection, request in waiting:
                 connection.take_back(request)
         return outcomes
+
+    async def open_feed(
+        self, model: str, key: str, *, anew: bool = False, snapshot: bytes | None = None, timeout_s: float | None = None
+    ) -> AsyncFeed:
+        """As Client.open_feed."""
+        feed = AsyncFeed(self._ready, _codec, self._deadline, Progress(model, key))
+        if anew:
+            await feed.reset(timeout_s=timeout_s)
+        elif snapshot is not None:
+            await feed.restore(snapshot, timeout_s=timeout_s)
+        else:
+            await feed.resume(timeout_s=timeout_s)
+        return feed
+
+    async def _ready(self, deadline: Deadline) -> AioConnection:
+        return self._usable_connection() or await self._open_again(deadline)
 
     async def _begin(
         self, model: str, inputs: Inputs, budget_ns: int, deadline: Deadline
@@ -239,6 +259,10 @@ class AsyncClient:
         if self._connection is None:
             raise not_connected(self._address)
         return self._connection
+
+
+async def _codec(connection: AioConnection, model: str, deadline: Deadline) -> Codec:
+    return connection.conversation.codec(model) or await _looked_up(connection, model, deadline)
 
 
 async def _looked_up(connection: AioConnection, model: str, deadline: Deadline) -> Codec:

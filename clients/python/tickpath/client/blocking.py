@@ -9,6 +9,7 @@ from typing import Self, TypeAlias
 
 from tickpath.client.address import parse_address
 from tickpath.client.blocking_connection import SocketConnection, open_socket
+from tickpath.client.blocking_feed import Feed
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
 from tickpath.client.deadline import Deadline
@@ -20,6 +21,7 @@ from tickpath.client.errors import (
     not_connected,
     unreachable,
 )
+from tickpath.client.feed_codec import Progress
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import RECONNECT, Reconnect
 from tickpath.wire import Limits, ModelInfo
@@ -102,12 +104,12 @@ class Client:
         """What the server calls itself. Raises ConnectError before the first connection."""
         return self._last_connection.conversation.welcome.server
 
-    def models(self, *, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
-        """What the server serves now."""
+    def models(self, *, versions: bool = False, timeout_s: float | None = None) -> tuple[ModelInfo, ...]:
+        """What the server serves now; with `versions`, every version that is loaded."""
         with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
-            return connection.answer(connection.conversation.models(), deadline)
+            return connection.answer(connection.conversation.models(versions), deadline)
 
     def model(self, name: str, *, timeout_s: float | None = None) -> ModelInfo:
         """One model. Raises UnknownModelError, naming those that are served."""
@@ -130,6 +132,8 @@ class Client:
         rows: int | None = None,
         budget_ns: int = 0,
         event_time_ns: int = 0,
+        priority: int = 0,
+        key: int = 0,
         timeout_s: float | None = None,
     ) -> Prediction:
         """One prediction of `model`; of `name@version`, whichever version is live.
@@ -139,6 +143,9 @@ class Client:
         `rows`: only needed where no input has a batch axis; elsewhere it is checked.
         `budget_ns`: from the server's receipt; a request that can't make it is refused (DeadlineError). 0: none.
         `event_time_ns`: Unix time of the event behind the request, kept in the server's records. 0: unknown.
+        `priority`: 0 is served first; `limits.priority_levels` says how many levels there are.
+        `key`: newest wins: an older request of this client to this model under the same key, if it still waits, is
+        refused (SupersededError). 0: none.
         Raises RefusedError (one subclass per code), RequestTimeoutError, ConnectError, ConnectionLostError and
         ProtocolError.
         """
@@ -146,7 +153,7 @@ class Client:
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             codec = self._codec(connection, model, deadline)
-            request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns)
+            request = connection.conversation.infer(codec, inputs, rows, budget_ns, event_time_ns, priority, key)
             return connection.answer(request, deadline)
 
     def infer_many(
@@ -184,6 +191,21 @@ class Client:
                 for request, _ in waiting:
                     connection.forget(request)
             return outcomes
+
+    def open_feed(
+        self, model: str, key: str, *, anew: bool = False, snapshot: bytes | None = None, timeout_s: float | None = None
+    ) -> Feed:
+        """The feed of `model` under this key (an instrument, say): the one that this client's name has there, or a new
+        one. `anew` empties it; `snapshot` has it go on where that was taken. Raises ForbiddenError where the key is
+        another client's, BadValueError where the model keeps no feeds or the snapshot does not fit."""
+        feed = Feed(self._turn, self._ready, self._codec, self._deadline, Progress(model, key))
+        if anew:
+            feed.reset(timeout_s=timeout_s)
+        elif snapshot is not None:
+            feed.restore(snapshot, timeout_s=timeout_s)
+        else:
+            feed.resume(timeout_s=timeout_s)
+        return feed
 
     def _turn(self) -> threading.Lock:
         """One caller at a time: a second one is refused, since two threads would take each other's replies. To be taken

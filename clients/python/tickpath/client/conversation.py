@@ -13,6 +13,8 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.errors import (
     BadShapeError,
@@ -25,15 +27,21 @@ from tickpath.client.errors import (
     lost,
     refusal,
 )
+from tickpath.client.feed_codec import FeedCodec
 from tickpath.client.prediction import Prediction
 from tickpath.wire import (
+    KEY_CHARS_MAX,
     PREFIX_BYTES,
     PROTOCOL_VERSION,
     REPLY_BYTES_MAX,
     Cancel,
     ClientMessage,
+    CloseFeed,
     Code,
     Failure,
+    FeedClosed,
+    FeedOpened,
+    FeedSnapshot,
     FrameDecoder,
     Goodbye,
     Hello,
@@ -41,11 +49,14 @@ from tickpath.wire import (
     ModelInfo,
     ModelList,
     Models,
+    OpenFeed,
     Ping,
     Pong,
     RemoteProtocolError,
     Result,
     ServerMessage,
+    SnapshotFeed,
+    Tick,
     Welcome,
     decode_server_message,
     encode_frame,
@@ -89,7 +100,7 @@ class Request(Generic[T]):
         if type(message) is self.answer_type:
             self._outcome = self._read(message)
         elif type(message) is Failure:
-            self._outcome = refusal(message.code, message.message)
+            self._outcome = refusal(message.code, message.message, message.next_sequence)
         else:
             asked = self.answer_type.__name__
             raise RemoteProtocolError(Code.BAD_MESSAGE, f"expected {asked}, got {type(message).__name__}")
@@ -160,15 +171,14 @@ class Conversation:
         """The first thing to ask."""
         return self._request(0, Hello(PROTOCOL_VERSION, self._client_name, self._token), Welcome, self._welcomed)
 
-    def models(self) -> Request[tuple[ModelInfo, ...]]:
-        """Asks what is served now. Once answered, `codec` knows it."""
-        return self._request(self._next_id(), Models(self._last_id), ModelList, self._listed)
+    def models(self, versions: bool = False) -> Request[tuple[ModelInfo, ...]]:
+        """Asks what is served now, or for every version that is loaded. Once answered, `codec` knows it."""
+        read = self._listed_versions if versions else self._listed
+        return self._request(self._next_id(), Models(self._last_id, versions), ModelList, read)
 
     def look_up(self, name: str) -> Request[tuple[ModelInfo, ...]]:
         """Asks for what `codec` did not know: every version, where one is named, else what is served now."""
-        if VERSION_MARK not in name:
-            return self.models()
-        return self._request(self._next_id(), Models(self._last_id, True), ModelList, self._listed_versions)
+        return self.models(VERSION_MARK in name)
 
     def ping(self) -> Request[int]:
         """Asks for the server's clock, in nanoseconds."""
@@ -188,21 +198,67 @@ class Conversation:
         return UnknownModelError(f"no model {name!r} at {self.address}; it serves: {served}")
 
     def infer(
-        self, codec: Codec, inputs: Inputs, rows: int | None, budget_ns: int, event_time_ns: int
+        self,
+        codec: Codec,
+        inputs: Inputs,
+        rows: int | None,
+        budget_ns: int,
+        event_time_ns: int,
+        priority: int = 0,
+        key: int = 0,
     ) -> Request[Prediction]:
         """Asks for one prediction. Raises RefusedError, and then nothing was asked."""
         if len(self._asked) >= self._in_flight_max:
             raise OverloadedError(self._too_many())
         if budget_ns or event_time_ns:
             budget_ns, event_time_ns = _number("budget_ns", budget_ns), _number("event_time_ns", event_time_ns)
+        if priority or key:
+            priority, key = _number("priority", priority), _number("key", key)
         data, layout = codec.pack(inputs, rows)
         request_id = self._next_id()
-        message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, 0, 0, event_time_ns)
+        message = Infer(request_id, codec.info.handle, layout.rows, data, budget_ns, priority, 0, event_time_ns, key)
         request = self._request(request_id, message, Result, layout.read)
-        if len(request.frame) > self._frame_bytes_max + PREFIX_BYTES:
-            del self._asked[request_id]
-            raise BadShapeError(self._too_large(codec, request.frame))
-        return request
+        return self._checked(request, codec)
+
+    def open_feed(self, codec: Codec, key: str, anew: bool, snapshot: bytes | None) -> Request[FeedCodec]:
+        """Asks for a feed of this model: how it stands, and how its rows are packed. Raises RefusedError, and then
+        nothing was asked."""
+        if not 0 < len(key) <= KEY_CHARS_MAX:
+            raise BadValueError(f"a feed's key has 1 to {KEY_CHARS_MAX} characters, got {len(key)}")
+        info, data = codec.info, None if snapshot is None else memoryview(snapshot)
+        message = OpenFeed(self._next_id(), info.handle, key, anew, data)
+        request = self._request(
+            message.id, message, FeedOpened, lambda opened: FeedCodec(opened, info.name, info.handle)
+        )
+        return self._checked(request, codec)
+
+    def tick(
+        self,
+        codec: FeedCodec,
+        inputs: Inputs,
+        number: Callable[[], int],
+        budget_ns: int,
+        event_time_ns: int,
+    ) -> Request[Prediction]:
+        """Asks for one prediction of a feed; `number` is asked for once the row is known to fit. Raises RefusedError,
+        and then nothing was asked."""
+        if len(self._asked) >= self._in_flight_max:
+            raise OverloadedError(self._too_many())
+        if budget_ns or event_time_ns:
+            budget_ns, event_time_ns = _number("budget_ns", budget_ns), _number("event_time_ns", event_time_ns)
+        data, layout = codec.pack_tick(inputs)
+        message = Tick(self._next_id(), codec.opened.feed, number(), data, budget_ns, 0, event_time_ns)
+        return self._request(message.id, message, Result, layout.read)
+
+    def snapshot_feed(self, codec: FeedCodec) -> Request[bytes]:
+        """Asks for what a feed holds."""
+        message = SnapshotFeed(self._next_id(), codec.opened.feed)
+        return self._request(message.id, message, FeedSnapshot, lambda answer: bytes(answer.snapshot))
+
+    def close_feed(self, codec: FeedCodec) -> Request[None]:
+        """Asks the server to forget a feed."""
+        message = CloseFeed(self._next_id(), codec.opened.feed)
+        return self._request(message.id, message, FeedClosed, lambda _: None)
 
     def forget(self, request: Request[Any]) -> bytes | None:
         """Nobody waits for this request any more. The frame that tells the server so, or None if there is none."""
@@ -259,6 +315,12 @@ class Conversation:
         self._asked[request_id] = request
         return request
 
+    def _checked(self, request: Request[T], codec: Codec) -> Request[T]:
+        if len(request.frame) > self._frame_bytes_max + PREFIX_BYTES:
+            del self._asked[request.id]
+            raise BadShapeError(self._too_large(codec, request.frame))
+        return request
+
     def _welcomed(self, welcome: Welcome) -> Welcome:
         if welcome.protocol != PROTOCOL_VERSION:
             text = f"protocol {welcome.protocol}; this client speaks {PROTOCOL_VERSION}, so use the other's version"
@@ -281,6 +343,7 @@ class Conversation:
         self._codecs = {}
         if listed.limits is not None:
             self._frame_bytes_max = listed.limits.frame_bytes_max
+            self._welcome = msgspec.structs.replace(self.welcome, limits=listed.limits)
         return listed.models
 
     def _too_many(self) -> str:
@@ -291,7 +354,7 @@ class Conversation:
         limit = self._frame_bytes_max
         return (
             f"model {codec.info.name!r}: the request is {len(frame) - PREFIX_BYTES} bytes, "
-            f"and {self.address} takes {limit}; send fewer rows"
+            f"and {self.address} takes {limit}; send less at once"
         )
 
 
@@ -302,5 +365,5 @@ def _never_read(message: ServerMessage) -> Any:
 def _number(name: str, value: int) -> int:
     number = index(value)
     if not 0 <= number <= NUMBER_MAX:
-        raise BadValueError(f"{name} is 0 to 2**64 - 1 nanoseconds, got {number}")
+        raise BadValueError(f"{name} is 0 to 2**64 - 1, got {number}")
     return number

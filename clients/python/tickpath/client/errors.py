@@ -40,9 +40,11 @@ class ProtocolError(TickpathError):
 
 
 class RefusedError(TickpathError):
-    """A request was refused, for the reason `code`: by the server, or by this client before anything was sent."""
+    """A request was refused, for the reason `code`: by the server, or by this client before anything was sent.
+    `next_sequence`: what its feed takes next, where it was a tick that the server refused; else 0."""
 
     code: ClassVar[Code]
+    next_sequence: int = 0
 
 
 class BadFrameError(RefusedError):
@@ -88,7 +90,7 @@ class DeadlineError(RefusedError):
 
 
 class SupersededError(RefusedError):
-    """A newer tick of the same feed came before this one ran."""
+    """A newer request with the same key came before this one ran."""
 
     code = Code.SUPERSEDED
 
@@ -144,9 +146,12 @@ class InternalError(RefusedError):
 _BY_CODE: Final = {kind.code: kind for kind in RefusedError.__subclasses__()}
 
 
-def refusal(code: Code, message: str) -> RefusedError:
+def refusal(code: Code, message: str, next_sequence: int = 0) -> RefusedError:
     """The exception for a refusal of this code."""
-    return _BY_CODE[code](message or code.name)
+    error = _BY_CODE[code](message or code.name)
+    if next_sequence:
+        error.next_sequence = next_sequence
+    return error
 
 
 def unreachable(address: object, reason: object) -> ConnectError:

@@ -24,6 +24,8 @@ TENSORS_MAX: Final = 1024
 CLIENT_CHARS_MAX: Final = 128
 TOKEN_CHARS_MAX: Final = 2048
 REASON_CHARS_MAX: Final = 1024
+# A feed's name: an instrument, a venue and a strategy fit; a server keeps it as long as the feed.
+KEY_CHARS_MAX: Final = 128
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Id = Annotated[int, msgspec.Meta(ge=1)]  # 0 is the session itself, in Failure
@@ -70,7 +72,7 @@ class TensorInfo(Message, frozen=True):
 
 class ModelInfo(Message, frozen=True):
     """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the
-    last one is the most rows a request may have. `feeds` are the names of the feeds it keeps."""
+    last one is the most rows a request may have. `feeds` are the kinds of feeds that it keeps: "window" or "carry"."""
 
     name: str
     version: str
@@ -130,7 +132,8 @@ class Infer(Message, frozen=True, tag=5):
     `inputs` stand in the model's own order, each the raw bytes of a C-order little-endian tensor, or nil for an
     optional input. `budget_ns` counts from the server's receipt, 0 is none. `priority` 0 is the highest. `feed` 0 is
     none. `event_time_ns` (Unix time of the event behind the request, 0 unknown) is kept in the server's records and
-    changes nothing else.
+    changes nothing else. `key`: of the requests of one session and handle under one key only the newest matters, 0 is
+    none.
     """
 
     id: Id
@@ -141,12 +144,13 @@ class Infer(Message, frozen=True, tag=5):
     priority: Natural = 0
     feed: Natural = 0
     event_time_ns: Natural = 0
+    key: Natural = 0
 
 
 class Result(Message, frozen=True, tag=6):
-    """The answer to an Infer. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's monotonic
-    clock. `flags` are bits of `Flag`; `age_ns` is how old an answer is that stands in for one (`Flag.LAST_ANSWER`), 0
-    for any other."""
+    """The answer to an Infer or a Tick. `stamps` are the six marks of `STAMP_NAMES`, in nanoseconds of the server's
+    monotonic clock. `flags` are bits of `Flag`; `age_ns` is how old an answer is that stands in for one
+    (`Flag.LAST_ANSWER`), 0 for any other."""
 
     id: Id
     version: str
@@ -157,11 +161,45 @@ class Result(Message, frozen=True, tag=6):
 
 
 class Failure(Message, frozen=True, tag=7):
-    """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes."""
+    """A refusal. `id` is that of the request, or 0 where it is the session that is refused; then the session closes.
+    `next_sequence` is what a refused Tick's feed takes next, 0 for all that is no Tick of an open feed: whoever sent
+    this very number has not been taken."""
 
     id: Natural
     code: Code
     message: str
+    next_sequence: Natural = 0
+
+
+class OpenFeed(Message, frozen=True, tag=8):
+    """Asks for the feed of this name: one that goes on where it is, or a new one. `anew` empties it; `snapshot` gives
+    it what a FeedSnapshot said."""
+
+    id: Id
+    handle: Natural
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_CHARS_MAX)]
+    anew: bool = False
+    snapshot: memoryview | None = None
+
+
+class CloseFeed(Message, frozen=True, tag=9):
+    """Asks the server to forget a feed."""
+
+    id: Id
+    feed: Natural
+
+
+class Tick(Message, frozen=True, tag=10):
+    """Asks for one prediction from a feed, by what is new: `inputs` are what FeedOpened lists, as Infer has them.
+    `sequence` counts a feed's ticks from 1. The other fields are those of Infer."""
+
+    id: Id
+    feed: Natural
+    sequence: Natural
+    inputs: Annotated[list[memoryview | None], msgspec.Meta(max_length=TENSORS_MAX)]
+    budget_ns: Natural = 0
+    priority: Natural = 0
+    event_time_ns: Natural = 0
 
 
 class Cancel(Message, frozen=True, tag=11):
@@ -189,6 +227,42 @@ class Goodbye(Message, frozen=True, tag=14):
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARS_MAX)] = ""
 
 
+class FeedOpened(Message, frozen=True, tag=15):
+    """The answer to OpenFeed. `feed` names it in Tick. Of a window of `window` rows (0: the feed has none) it holds
+    `filled`; a prediction needs them all, unless `pads`. `inputs` and `outputs` are a Tick's and its Result's."""
+
+    id: Id
+    feed: Natural
+    next_sequence: Natural
+    window: Natural
+    filled: Natural
+    pads: bool
+    version: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+class SnapshotFeed(Message, frozen=True, tag=16):
+    """Asks for what a feed holds."""
+
+    id: Id
+    feed: Natural
+
+
+class FeedSnapshot(Message, frozen=True, tag=17):
+    """The answer to SnapshotFeed: bytes for `OpenFeed.snapshot`, of any server with an equal model."""
+
+    id: Id
+    next_sequence: Natural
+    snapshot: memoryview
+
+
+class FeedClosed(Message, frozen=True, tag=18):
+    """The answer to CloseFeed."""
+
+    id: Id
+
+
 STAMP_NAMES: Final = ("first_byte", "received", "started", "filled", "computed", "read")
 """first byte of the frame seen, whole frame received, request started, inputs copied in, engine done, outputs ready to
 encode."""
@@ -197,5 +271,5 @@ STAGES: Final = ("receive", "queue", "input", "compute", "output")
 """The spans between one stamp and the next; the sixth stage, send, ends after the reply has left and is only in the
 metrics."""
 
-ClientMessage = Hello | Models | Infer | Cancel | Ping | Goodbye
-ServerMessage = Welcome | ModelList | Result | Failure | Pong | Goodbye
+ClientMessage = Hello | Models | Infer | OpenFeed | CloseFeed | Tick | SnapshotFeed | Cancel | Ping | Goodbye
+ServerMessage = Welcome | ModelList | Result | Failure | FeedOpened | FeedSnapshot | FeedClosed | Pong | Goodbye

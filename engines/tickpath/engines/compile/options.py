@@ -10,13 +10,19 @@ import msgspec
 from tickpath.engines.engine import ModelRefusedError
 
 Precision: TypeAlias = Literal["fp32", "tf32", "fp16", "bf16"]
-CompileEngine: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "onnxruntime"]
+CompileEngine: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "onnxruntime", "openvino", "torch"]
 PRECISIONS: Final[tuple[str, ...]] = get_args(Precision)
 ENGINES: Final[tuple[str, ...]] = get_args(CompileEngine)
 TENSORRT: Final = ("tensorrt", "tensorrt-rtx")
 
 # What a compile of each engine writes.
-SUFFIXES: Final[Mapping[str, str]] = {"tensorrt": ".plan", "tensorrt-rtx": ".plan", "onnxruntime": ".onnx"}
+SUFFIXES: Final[Mapping[str, str]] = {
+    "tensorrt": ".plan",
+    "tensorrt-rtx": ".plan",
+    "onnxruntime": ".onnx",
+    "openvino": ".ov",
+    "torch": ".pt2",
+}
 
 TARGET_PATTERN: Final = r"^sm\d{2,3}\Z"
 
@@ -34,6 +40,8 @@ class CompileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: Precision = "fp32"
     targets: tuple[Annotated[str, msgspec.Meta(pattern=TARGET_PATTERN)], ...] = ()
     shapes: dict[str, tuple[int | Literal["N"], ...]] = {}
+    # Whoever made the source may run code here, as in `tickpath serve --trust`.
+    trusted: bool = False
     # The most that TensorRT has: it searches longest, once, for what then runs millions of times.
     optimization_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 5
     # Each candidate kernel is timed so often. TensorRT's own 1 lets one interruption choose the kernel.

@@ -7,6 +7,7 @@ so this is read and checked first.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +15,8 @@ import numpy as np
 
 from tickpath.engines.compile.options import CompileOptions
 from tickpath.engines.passes.parity import Parity
-from tickpath.engines.spec import EngineSpec, TensorSpec
+from tickpath.engines.probing import PATTERNS, fill
+from tickpath.engines.spec import Array, EngineSpec, TensorSpec
 
 FORMAT: Final = 1
 
@@ -51,11 +53,12 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def key(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
-    def spec(self, precision: str, sha256: str) -> EngineSpec:
-        """What the plan takes and gives. Tensors keep the source's dtypes whatever the precision within."""
+    def spec(self, precision: str, sha256: str, runtime: str | None = None) -> EngineSpec:
+        """What the plan takes and gives. Tensors keep the source's dtypes whatever the precision within. `runtime`:
+        what runs it, where that need not be what built it."""
         inputs, outputs = (tuple(entry.spec() for entry in side) for side in (self.inputs, self.outputs))
         buckets = self.options.buckets
-        return EngineSpec(inputs, outputs, self.runtime, precision, sha256, self.rows_fixed, buckets)
+        return EngineSpec(inputs, outputs, runtime or self.runtime, precision, sha256, self.rows_fixed, buckets)
 
 
 class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +73,12 @@ class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parity: Parity | None = None
     notes: tuple[str, ...] = ()
     format: int = FORMAT
+
+
+def sample_of(spec: EngineSpec, patterns: Sequence[int], rows: int) -> list[Array]:
+    """Inputs of `rows` rows on which the source ran when it was compiled: in its bucket, or in the next."""
+    place = next((place for place, bucket in enumerate(spec.buckets) if bucket >= rows), -1)
+    return [fill(tensor, PATTERNS[patterns[place]], rows, seed) for seed, tensor in enumerate(spec.inputs)]
 
 
 class SidecarError(Exception):

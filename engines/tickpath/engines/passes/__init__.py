@@ -6,6 +6,7 @@ from tickpath.engines.passes.parity import TOLERANCES, OutputParity, Parity, Tol
 from tickpath.engines.passes.precision import Precision, rehearse, stays_float32, to_precision
 from tickpath.engines.passes.shapes import settle
 from tickpath.engines.passes.straighten import straighten
+from tickpath.engines.passes.streaming import Streamed, stream
 from tickpath.engines.passes.unroll import unroll
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "OutputParity",
     "Parity",
     "Precision",
+    "Streamed",
     "Tolerance",
     "int64_constants_that_clamp",
     "loops",
@@ -23,6 +25,7 @@ __all__ = [
     "shapes_that_depend_on_data",
     "stays_float32",
     "straighten",
+    "stream",
     "to_precision",
     "unroll",
 ]

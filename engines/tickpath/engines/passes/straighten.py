@@ -84,6 +84,8 @@ class _Walk:
     def _add(self, node: onnx.NodeProto, names: Names) -> None:
         """A node of a graph whose names are called by `names` here."""
         inputs, outputs = ([names.get(name, name) for name in side] for side in (node.input, node.output))
+        if node.op_type == "Constant" and outputs[0] in self._known:
+            return  # who reads it has it written, and of one name there may be one tensor
         if node.op_type == "Shape":
             self._note_sizes(node, inputs[0], outputs[0])
         results = self._compute(node, inputs, outputs[0])

@@ -1,0 +1,53 @@
+"""`tickpath door`: the Open Inference Protocol in front of a server that runs already, wherever it runs."""
+
+import click
+
+from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ending
+from tickpath.console.options import AT
+
+PORT = click.IntRange(0, 65535)
+
+EXAMPLES = """
+Examples:
+
+\b
+tickpath door --http 8000 --grpc 8001
+tickpath door --at unix:/run/tickpath.sock --http 8000 --host 0.0.0.0
+
+Exit code: 0 after SIGTERM or Ctrl-C, 4 an address can't be listened on.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@AT
+@click.option("--http", "http_port", type=PORT, metavar="PORT", help="REST here, 0: a free port.")
+@click.option("--grpc", "grpc_port", type=PORT, metavar="PORT", help="gRPC here, 0: a free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
+@click.option("--admin", metavar="PATH", help="The server's admin socket, for whoever connects to load and unload by.")
+@click.option("--json", "as_json", is_flag=True, help="Print where as a JSON line.")
+def door(
+    *, address: str | None, http_port: int | None, grpc_port: int | None, host: str, admin: str | None, as_json: bool
+) -> None:
+    """Answer Open Inference Protocol (v2) requests from a server."""
+    import logging
+
+    from tickpath.client import AddressError
+    from tickpath.console.options import ADDRESS
+    from tickpath.door.environment import prepare
+
+    if http_port is None and grpc_port is None:
+        raise click.UsageError("expected --http, --grpc or both")
+    prepare()
+    try:
+        from tickpath.door.door import DoorAddressError, print_ready, run
+        from tickpath.door.settings import DoorReady, DoorSettings
+    except ModuleNotFoundError as missing:
+        raise Failed(f"{missing.name} is not there: pip install 'tickpath[door]'") from None
+
+    def say_ready(ready: DoorReady) -> None:
+        click.echo(f"Open Inference Protocol at {' and '.join(filter(None, (ready.http, ready.grpc)))}")
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = DoorSettings(core=address or ADDRESS, host=host, http_port=http_port, grpc_port=grpc_port, admin=admin)
+    with ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
+        run(settings, print_ready if as_json else say_ready)

@@ -1,0 +1,150 @@
+"""The gRPC side, on grpc.aio."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
+
+from tickpath.client import BadMessageError, ConnectError, TickpathError, UnknownModelError
+from tickpath.door import describe, grpc_body
+from tickpath.door.proto import open_inference_pb2 as messages
+from tickpath.door.services import Services
+from tickpath.door.statuses import grpc_status
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = "inference.GRPCInferenceService"
+# More than the core takes from one client, so that it is the core's answer that is seen, and few enough for messages
+# of the largest size.
+CALLS_MAX: Final = 128
+
+
+class Rpc:
+    """Answers the calls of GRPCInferenceService."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """For a server of grpc.aio."""
+        handlers = {name: self._unary(name, method) for name, method in self._methods().items()}
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self.stream,
+            response_serializer=messages.ModelStreamInferResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _methods(self) -> dict[str, Callable[[Any], Awaitable[Any]]]:
+        return {
+            "ServerLive": self.server_live,
+            "ServerReady": self.server_ready,
+            "ServerMetadata": self.server_metadata,
+            "ModelReady": self.model_ready,
+            "ModelMetadata": self.model_metadata,
+            "ModelConfig": self.model_config,
+            "ModelStatistics": self.model_statistics,
+            "ModelInfer": self.infer,
+            "RepositoryIndex": self.repository_index,
+            "RepositoryModelLoad": self.load,
+            "RepositoryModelUnload": self.unload,
+        }
+
+    def _unary(self, name: str, method: Callable[[Any], Awaitable[Any]]) -> Any:
+        asked, answered = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
+
+        async def call(data: bytes, context: Any) -> Any:
+            try:
+                return await method(_read(asked, data))
+            except TickpathError as error:
+                await context.abort(grpc_status(error), str(error))
+            except Exception:
+                log.exception("a fault of the door")
+                await context.abort(grpc.StatusCode.INTERNAL, "a fault of the door, which its log describes")
+
+        return grpc.unary_unary_rpc_method_handler(call, response_serializer=answered.SerializeToString)
+
+    async def server_live(self, _: messages.ServerLiveRequest) -> messages.ServerLiveResponse:
+        return messages.ServerLiveResponse(live=True)
+
+    async def server_ready(self, _: messages.ServerReadyRequest) -> messages.ServerReadyResponse:
+        try:
+            await self._services.upstream.listing()
+        except ConnectError:
+            return messages.ServerReadyResponse(ready=False)
+        return messages.ServerReadyResponse(ready=True)
+
+    async def server_metadata(self, _: messages.ServerMetadataRequest) -> messages.ServerMetadataResponse:
+        return messages.ServerMetadataResponse(**self._services.server())
+
+    async def model_ready(self, request: messages.ModelReadyRequest) -> messages.ModelReadyResponse:
+        try:
+            await self._services.upstream.fresh_model(request.name, request.version)
+        except (ConnectError, UnknownModelError):
+            return messages.ModelReadyResponse(ready=False)
+        return messages.ModelReadyResponse(ready=True)
+
+    async def model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
+        return messages.ModelMetadataResponse(**await self._services.metadata(request.name, request.version))
+
+    async def model_config(self, request: messages.ModelConfigRequest) -> messages.ModelConfigResponse:
+        model = await self._services.upstream.fresh_model(request.name, request.version)
+        return messages.ModelConfigResponse(config=ParseDict(describe.config(model), messages.ModelConfig()))
+
+    async def model_statistics(self, request: messages.ModelStatisticsRequest) -> messages.ModelStatisticsResponse:
+        found = await self._services.statistics(request.name, request.version)
+        return messages.ModelStatisticsResponse(model_stats=found)
+
+    async def infer(self, request: messages.ModelInferRequest) -> messages.ModelInferResponse:
+        model = await self._services.upstream.model(request.model_name, request.model_version)
+        answer = await self._services.inference.answer(grpc_body.read(request, model))
+        return grpc_body.write(request, answer)
+
+    async def stream(self, requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[messages.ModelStreamInferResponse]:
+        """One answer for each request, in their order; what is refused does not end the stream."""
+        async for data in requests:
+            request = messages.ModelInferRequest()
+            try:
+                request = _read(messages.ModelInferRequest, data)
+                answered = await self.infer(request)
+            except TickpathError as error:
+                # An empty answer beside it, which carries the id that the client waits for.
+                yield messages.ModelStreamInferResponse(
+                    error_message=str(error), infer_response=messages.ModelInferResponse(id=request.id)
+                )
+            else:
+                yield messages.ModelStreamInferResponse(infer_response=answered)
+
+    async def repository_index(self, _: messages.RepositoryIndexRequest) -> messages.RepositoryIndexResponse:
+        return messages.RepositoryIndexResponse(models=describe.index(await self._services.upstream.listing()))
+
+    async def load(self, request: messages.RepositoryModelLoadRequest) -> messages.RepositoryModelLoadResponse:
+        await self._services.load(request.model_name)
+        return messages.RepositoryModelLoadResponse()
+
+    async def unload(self, request: messages.RepositoryModelUnloadRequest) -> messages.RepositoryModelUnloadResponse:
+        await self._services.unload(request.model_name)
+        return messages.RepositoryModelUnloadResponse()
+
+
+def _read(kind: Any, data: bytes) -> Any:
+    """The message that these bytes are. (grpc would log a traceback for those that are none.)"""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise BadMessageError(f"expected a {kind.DESCRIPTOR.name}: {error}") from None
+
+
+def make_server(services: Services, message_bytes_max: int) -> grpc.aio.Server:
+    """Not listening yet."""
+    options = [
+        ("grpc.so_reuseport", 0),  # a port that is taken is taken
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", message_bytes_max),
+        ("grpc.max_concurrent_streams", CALLS_MAX),
+    ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
+    server.add_generic_rpc_handlers([Rpc(services).handler()])
+    return server
