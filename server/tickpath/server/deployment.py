@@ -168,7 +168,7 @@ class Deployment:
         self._settle(self._catalogue.set_canary(name, canary))
         if canary is None:
             return f"model {name}: no canary"
-        keys = [session.key for session in self._service.sessions if session.key is not None]
+        keys = [session.key for session in self._service.sessions if session.key]
         taken = f"{sum(map(canary.takes, keys))} of {len(keys)} that are connected"
         return f"model {name}: version {label} answers {share:.4%} of the clients, by their names: {taken}"
 

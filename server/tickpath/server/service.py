@@ -28,10 +28,8 @@ LINGERING_MAX: Final = 16
 class Connected(Protocol):
     """A session, as far as the service has to know it."""
 
-    @property
-    def key(self) -> int | None:
-        """Of its client; None until that has said its name."""
-        ...
+    key: int
+    """Of its client; 0 until that has said its name."""
 
     def take_frames(self, frame_bytes_max: int) -> None: ...
 
