@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.repositories import add_version, scale, slow_scale
 from tests.serving import RunningServer, serve
 
 from tickpath.cli import tickpath
+from tickpath.server.admin import CONNECTIONS_MAX
 
 # A second a row and replay: nobody waits for that.
 ENDLESS_STEPS = 5_000_000
@@ -52,7 +54,8 @@ def test_a_day_of_an_operator(run: Any, models: Path) -> None:
     assert run("reload", "btc").output.startswith("model btc: version 2 is live, after 1; verified by")
     assert run("rollback", "btc").output == "model btc: version 1 is live again\n"
     assert (
-        run("canary", "btc", "2", "--share", "0.05").output == "model btc: version 2 answers 5.0000% of the clients\n"
+        run("canary", "btc", "2", "--share", "0.05").output
+        == "model btc: version 2 answers 5.0000% of the clients, by their names: 0 of 0 that are connected\n"
     )
     assert run("shadow", "btc", "2").output == "model btc: version 2 computes what is answered\n"
     table = run("status").output
@@ -111,8 +114,27 @@ def test_no_server_is_said(run: Any, tmp_path: Path) -> None:
     assert "none: No such file or directory: name the server's admin socket (serve --admin)" in done.output
 
 
+def test_operators_who_gave_up_keep_nobody_out(tmp_path: Path) -> None:
+    """Whoever wants to roll back while something large is loaded, and scripts have asked for it again and again."""
+    models, admin = tmp_path / "models", tmp_path / "admin"
+    add_version(models, "btc", "1", scale(1))
+    with serve(tmp_path, [], repository=str(models), admin=str(admin)) as server:
+        add_whole_version(models, "long", "1", slow_scale(1, ENDLESS_STEPS))
+        for _ in range(2 * CONNECTIONS_MAX):
+            with Operator(admin) as script, suppress(ConnectionError):  # it may be told to come again
+                script.begin(do="reload", model="long")
+        with Operator(admin) as operator:
+            assert operator.ask(do="status")["changing"]
+            assert "none was live before" in operator.refused("rollback", model="btc")
+        others = [Operator(admin) for _ in range(CONNECTIONS_MAX)]
+        assert [other.ask(do="status")["done"] for other in others] == [True] * CONNECTIONS_MAX
+        for other in others:
+            other.close()
+        assert server.stop() == 0
+
+
 def test_a_server_that_is_stopped_waits_for_no_load(tmp_path: Path) -> None:
-    """And leaves no process behind."""
+    """And leaves no process behind, and no operator whose connection is a fault to it."""
     models, admin = tmp_path / "models", tmp_path / "admin"
     add_version(models, "btc", "1", scale(1))
     with serve(tmp_path, [], repository=str(models), admin=str(admin)) as server, Operator(admin) as operator:
@@ -123,6 +145,7 @@ def test_a_server_that_is_stopped_waits_for_no_load(tmp_path: Path) -> None:
                 pass
             while not (provers := [each for pid in children(server.ready.pid) for each in children(pid)]):
                 pass
-        assert server.stop() == 0
+            assert server.stop() == 0
         for pid in provers:
             wait_until_ended(pid)
+    assert "Traceback" not in server.log.read_text()

@@ -306,3 +306,15 @@ def test_an_observer_that_cannot_be_started_is_tried_again(null: str, tmp_path: 
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         while status(f"{server.ready.observer}/readyz") != 200:
             assert server.process.poll() is None
+
+
+def test_a_hangup_while_it_starts_ends_nothing(null: str, tmp_path: Path) -> None:
+    """It asks for a reload, as later."""
+    command = [sys.executable, "-c", STOPPED_IN_AN_IMPORT.format(signal="SIGHUP")]
+    flags = ["serve", null, "--port=0", "--no-observer", "--json"]
+    with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate()
+    assert (process.returncode, "address" in ready) == (0, True), err

@@ -143,6 +143,22 @@ def test_other_content_under_one_name_is_told_apart_and_the_same_is_not_loaded_t
     assert desk.answered_by(handle, 1) == "7"
 
 
+def test_what_a_models_files_ask_for_beside_it_goes_when_they_do_not_any_more(site: Site) -> None:
+    for version in ("1", "2", "3"):
+        add_whole_version(site.models, "beside", version, scale(float(version)))
+    settings = site.models / "beside" / "model.toml"
+    settings.write_text('versions = ["1", "2", "3"]')
+    site.operator.done("reload", model="beside")
+    site.operator.done("load", model="beside", version="2")
+    replace_model(site.models, "beside", "1", scale(10))
+    site.operator.done("reload", model="beside")
+    assert sorted(site.operator.model("beside")["loaded"]) == ["1-r2", "2", "3"]
+    settings.write_text('versions = ["3"]')
+    # The settings are other ones only where they are of the version itself: 3 is as it was.
+    assert "nothing has changed" in site.operator.done("reload", model="beside")
+    assert sorted(site.operator.model("beside")["loaded"]) == ["2", "3"]
+
+
 def test_an_unloaded_model_says_so_until_it_is_reloaded(site: Site, desk: Desk) -> None:
     site.reload("gone", "1", scale(1))
     handle, pinned = desk.listed()["gone"].handle, desk.listed(versions=True)["gone@1"].handle

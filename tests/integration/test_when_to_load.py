@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import numpy as np
@@ -157,6 +158,16 @@ def test_a_model_that_comes_is_served_and_one_that_goes_still_is(site: Site) -> 
     assert site.version("new") == "1"
 
 
+def test_what_is_out_of_order_is_said_once(site: Site) -> None:
+    stray = site.models / "notes.txt"
+    stray.write_text("")
+    until(lambda: "notes.txt" in site.server.log.read_text())
+    time.sleep(3 * WATCH_S)  # it looks again, and has said so
+    stray.unlink()
+    site.watched("other", "7")
+    assert site.server.log.read_text().count("notes.txt") == 1
+
+
 def test_sighup_reloads_everything_that_can_be(quiet: Site) -> None:
     quiet.operator.done("quiet", quiet=False)
     add_whole_version(quiet.models, "bad", "1", b"")
@@ -206,3 +217,21 @@ def test_outside_the_hours_it_is_not_quiet(tmp_path: Path) -> None:
         assert not operator.ask(do="status")["quiet"]
         add_whole_version(models, "btc", "2", scale(2))
         assert "version 2 is live" in operator.done("reload")
+
+
+def test_what_comes_while_a_server_starts_is_loaded_soon(tmp_path: Path) -> None:
+    """btc is loaded first, then others take their time."""
+    models, admin, log = tmp_path / "models", tmp_path / "admin", tmp_path / "server.log"
+    for name in ("btc", *(f"later-{number}" for number in range(8))):
+        add_version(models, name, "1", scale(1))
+
+    def add_once_loaded() -> None:
+        until(lambda: log.exists() and "serving btc version 1" in log.read_text())
+        add_whole_version(models, "btc", "2", scale(2))
+
+    adding = Thread(target=add_once_loaded)
+    adding.start()
+    settings: dict[str, Any] = {"repository": str(models), "admin": str(admin), "watch_s": WATCH_S}
+    with serve(tmp_path, [], **settings), Operator(admin) as operator:
+        adding.join()
+        until(lambda: operator.live("btc") == "2")

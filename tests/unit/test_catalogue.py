@@ -43,11 +43,12 @@ class Expected:
     canary: Canary | None = None
     shadow: Version | None = None
     kept: list[Version] = field(default_factory=list)
+    listed: list[Version] = field(default_factory=list)
 
     def used(self) -> list[Version]:
         canary = self.canary.version if self.canary else None
         roles = [self.live, self.previous, canary, self.shadow]
-        return [version for version in roles if version] + self.kept
+        return [version for version in roles if version] + self.kept + self.listed
 
     def make_live(self, version: Version) -> None:
         if version is self.live:
@@ -113,6 +114,17 @@ class Changes(RuleBasedStateMachine):
             kept.append(version)
         self.catalogue.keep(version)
 
+    @rule(name=st.sampled_from(NAMES), labels=st.sets(st.sampled_from(LABELS), max_size=2))
+    def reload_beside(self, name: str, labels: set[str]) -> None:
+        """A reload: the model's files ask for these beside the live one, and for no others."""
+        if not labels and name not in self.expected:
+            return
+        listed = [self.load(name, label) for label in sorted(labels)]
+        for version in listed:
+            self.catalogue.list_beside(version)
+        self.expected.setdefault(name, Expected()).listed = listed
+        self.settle(self.catalogue.list_only(name, labels))
+
     @rule(name=st.sampled_from(NAMES))
     def rollback(self, name: str) -> None:
         expected = self.expected.get(name)
@@ -167,7 +179,8 @@ class Changes(RuleBasedStateMachine):
             with pytest.raises(CatalogueError, match="end that first"):
                 self.catalogue.unload_version(version)
             return
-        expected.kept = [each for each in expected.kept if each is not version]
+        for asked in (expected.kept, expected.listed):
+            asked[:] = [each for each in asked if each is not version]
         if expected.previous is version:
             expected.previous = None
         self.settle(self.catalogue.unload_version(version))

@@ -53,7 +53,7 @@ def test_the_same_answers_differ_by_nothing_whatever_the_version_and_the_stamps(
     change = changed(times(2), request(1), request(2, rows=2))
     assert (change.requests, change.refused, change.rel_max) == (2, 0, 0.0)
     assert change.outputs[0].within
-    assert change.describe().startswith("on the last 2 requests: 'y' differs by up to 0")
+    assert change.describe().startswith("on the last 2 requests: 'y' does not differ")
 
 
 def test_the_largest_difference_of_all_requests_is_told() -> None:
@@ -74,6 +74,16 @@ def test_a_request_that_had_an_answer_and_is_refused_now_is_the_largest_differen
     change = changed(fails, request(1), request(2))
     assert (change.requests, change.refused, change.rel_max) == (2, 2, math.inf)
     assert change.describe() == "on the last 2 requests: 2 refused that had an answer"
+
+
+def test_a_request_of_more_rows_than_the_new_version_takes_is_refused_and_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = answered(lane_of(times(2)), request(1, rows=2), request(2))
+    small = Lane(NumpyEngine([X], [Y], times(2)), ModelConfig("m.onnx", version="2"), (1,))
+    change = compare_answers(small, [Y], asked, EXACT)
+    assert (change.requests, change.refused, change.outputs[0].abs_max) == (2, 1, 0.0)
+    assert caplog.records == []
 
 
 def test_without_requests_there_is_nothing_to_say() -> None:

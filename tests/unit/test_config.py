@@ -215,3 +215,8 @@ def refused(make: Callable[[], object]) -> str:
     assert line
     assert "\n" not in line
     return line
+
+
+def test_hours_that_would_never_be_quiet_are_refused() -> None:
+    with pytest.raises(ConfigError, match="12:00-12:00 ends as it begins"):
+        make_config({"models": [{"path": "m.onnx"}], "quiet_hours": ["09:30-16:00", "12:00-12:00"]})

@@ -96,6 +96,18 @@ def test_what_is_no_npz_file(tmp_path: Path) -> None:
         read_golden(tmp_path / "none.npz", SPEC)
 
 
+def test_a_compressed_member_that_is_damaged_is_no_sample(tmp_path: Path) -> None:
+    path = tmp_path / "golden.npz"
+    np.savez_compressed(path, **RIGHT)
+    whole = path.read_bytes()
+    start = 30 + sum(int.from_bytes(whole[at : at + 2], "little") for at in (26, 28))  # behind its name and extras
+    directory = whole.index(b"PK\x01\x02")
+    for at, damage in ((start, b"\xff" * 8), (directory + 8, b"\x01")):  # no deflated data; said to be encrypted
+        path.write_bytes(whole[:at] + damage + whole[at + len(damage) :])
+        with pytest.raises(ModelRefusedError, match=r"no whole .npz file"):
+            read_golden(path, SPEC)
+
+
 def test_a_damaged_member_is_no_sample(tmp_path: Path) -> None:
     path = saved(tmp_path, RIGHT)
     content = bytearray(path.read_bytes())

@@ -1,12 +1,14 @@
 """Places: what a version is called, and where it stands in the records, for ever."""
 
+import re
+
 import msgspec
 import pytest
 from tests.versions import catalogue_of, make_version
 
 from tickpath.observe.reader import RecordReader
 from tickpath.observe.records import VERSIONS_MAX, RecordWriter
-from tickpath.server.config import ModelConfig
+from tickpath.server.config import NAME_PATTERN, ModelConfig
 from tickpath.server.places import Place, Places, PlacesFullError
 
 
@@ -27,6 +29,21 @@ def test_other_content_under_one_name_has_another_label_and_the_same_content_its
     assert [place.index for place in (first, second, third)] == [0, 1, 2]
     assert [take(places, config(), digest) for digest in ("green", "red", "blue")] == [second, first, third]
     assert second.digest == "green"
+
+
+@pytest.mark.parametrize("order", [("7-r2", "7", "7"), ("7", "7", "7-r2"), ("7", "7-r2", "7")])
+def test_a_folder_that_is_called_as_a_revision_is_told_apart_from_it(order: tuple[str, ...]) -> None:
+    places = Places()
+    taken = [take(places, config(version=version), str(number)) for number, version in enumerate(order)]
+    assert len({place.label for place in taken}) == len(order), taken
+
+
+def test_a_label_is_a_name_however_long_the_version() -> None:
+    places = Places()
+    longest = [config(version="v" * 63 + last) for last in "ab"]
+    labels = [take(places, each, digest).label for digest in ("red", "green") for each in longest]
+    assert labels[2:] == ["v" * 61 + "-r2", "v" * 61 + "-r3"]
+    assert all(re.match(NAME_PATTERN, label) for label in labels)
 
 
 def test_versions_and_models_are_told_apart_by_name_whatever_they_hold() -> None:

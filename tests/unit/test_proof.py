@@ -3,6 +3,8 @@
 import os
 import select
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.onnx_models import save
-from tests.processes import children
+from tests.processes import children, wait_until_ended
 from tests.repositories import killer, scale
 
 from tickpath.server.config import ModelConfig
 from tickpath.server.proof import Proven, Prover, Refused, Task, Verdict, verdict_of
 
+PROVES_FOR_EVER = """
+import sys
+from tickpath.server.config import ModelConfig
+from tickpath.server.proof import Prover, Task
+Prover(nice=0).prove(Task(ModelConfig(sys.argv[1]), 1 << 20))
+"""
 TASK = Task(ModelConfig("btc.onnx"), 1 << 20)
 
 
@@ -129,6 +137,18 @@ def test_closing_it_ends_a_proof(tmp_path: Path) -> None:
         select.select([ended], [], [], 20)
         os.close(ended)
     assert pid not in children(os.getpid())
+
+
+def test_whoever_is_killed_leaves_no_proof_behind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.onnx")
+    with subprocess.Popen([sys.executable, "-c", PROVES_FOR_EVER, str(tmp_path / "model.onnx")]) as parent:
+        writer = (tmp_path / "model.onnx").open("wb")
+        (prover,) = children(parent.pid)
+        (fork,) = children(prover)
+        parent.kill()
+    for pid in (prover, fork):
+        wait_until_ended(pid)
+    writer.close()
 
 
 def test_a_child_that_says_nothing_of_use() -> None:

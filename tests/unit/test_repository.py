@@ -1,7 +1,11 @@
 """Which versions of which models a folder asks for, and the one line that says what is wrong with it."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 import msgspec
 import pytest
@@ -15,6 +19,9 @@ from tickpath.server.repository import (
     read_version,
     version_names,
 )
+from tickpath.server.source import ModelSource
+
+NOBODY: Final = 65534
 
 
 @pytest.fixture
@@ -164,6 +171,28 @@ def broken_link(folder: Path) -> None:
     (folder / "btc" / "11").symlink_to(folder / "gone")
 
 
+def pipe(folder: Path) -> None:
+    (folder / "btc" / "10" / "model.onnx").unlink()
+    os.mkfifo(folder / "btc" / "10" / "model.onnx")
+
+
+def golden_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "btc" / "10" / "golden.npz")
+
+
+def device(folder: Path) -> None:
+    (folder / "btc" / "10" / "model.onnx").unlink()
+    (folder / "btc" / "10" / "model.onnx").symlink_to("/dev/zero")
+
+
+def settings_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "btc" / "model.toml")
+
+
+def settings_folder(folder: Path) -> None:
+    (folder / "btc" / "model.toml").mkdir()
+
+
 @pytest.mark.parametrize(
     ("spoil", "where", "says"),
     [
@@ -175,6 +204,11 @@ def broken_link(folder: Path) -> None:
         (bad_version_name, "btc/1:2", ["can't be a version's name", "rename"]),
         (no_version, "eth", ["no versions in it", "eth/1/model.onnx"]),
         (broken_link, "btc/11", ["no folder", "a version is expected"]),
+        (pipe, "btc/10/model.onnx", ["neither a file nor a folder"]),
+        (golden_pipe, "btc/10/golden.npz", ["neither a file nor a folder"]),
+        (device, "btc/10/model.onnx", ["neither a file nor a folder"]),
+        (settings_pipe, "btc/model.toml", ["no file", "settings"]),
+        (settings_folder, "btc/model.toml", ["no file", "settings"]),
     ],
 )
 def test_what_is_unexpected_is_named(folder: Path, spoil: Callable[[Path], None], where: str, says: list[str]) -> None:
@@ -182,6 +216,43 @@ def test_what_is_unexpected_is_named(folder: Path, spoil: Callable[[Path], None]
     line = refused(lambda: read_repository(folder))
     assert line.startswith(f"{folder / where}: ")
     assert [part for part in says if part not in line] == []
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user whom permissions hold: root may read everything."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+@pytest.mark.parametrize("where", ["btc", "btc/1"])
+def test_what_may_not_be_read_is_named(where: str, mode: int) -> None:
+    with TemporaryDirectory() as place:  # pytest's own is for its user alone
+        Path(place).chmod(0o755)
+        folder = Path(place) / "models"
+        add_version(folder, "btc", "1", b"")
+        (folder / where).chmod(mode)
+        with as_nobody():
+            line = refused(lambda: read_repository(folder))
+        assert line.startswith(str(folder / where))
+        assert line.endswith(": Permission denied")
+        (folder / where).chmod(0o755)
+
+
+@pytest.mark.parametrize("name", [".", "..", "btc.part", ".btc"])
+def test_only_what_is_a_models_folder_can_be_asked_for(folder: Path, name: str) -> None:
+    (folder / "btc").rename(folder / "btc.part")
+    add_version(folder, "eth", "1", b"")
+    (folder / ".btc").symlink_to(folder / "btc.part")
+    source = ModelSource(ServerConfig(repository=str(folder)))
+    assert "there are: eth" in refused(lambda: source.read(name))
 
 
 def test_a_folder_that_is_no_repository(folder: Path, tmp_path: Path) -> None:

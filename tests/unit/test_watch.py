@@ -33,6 +33,14 @@ def test_models_come_and_go_beside_each_other() -> None:
     assert changes.new({"btc": "green", "eth": "blue"}) == []  # as it was told before
 
 
+def test_what_came_to_nothing_is_told_again() -> None:
+    changes = Changes({"btc": "red", "eth": "red"})
+    looks = [{"btc": "green", "eth": "blue"}] * 2
+    assert [changes.new(look) for look in looks] == [[], ["btc", "eth"]]
+    changes.again("eth")
+    assert [changes.new(looks[0]) for _ in range(2)] == [["eth"], []]
+
+
 @given(st.lists(st.sampled_from("rgb"), min_size=1, max_size=30))
 def test_what_was_told_last_is_what_stays(looks: list[str]) -> None:
     """Whatever happened before: two looks at the same content are enough, and no two tellings are of the same."""

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 LINE_BYTES_MAX: Final = 4096
 # Operators and their scripts; each holds a descriptor.
 CONNECTIONS_MAX: Final = 4
+# And those of clients who gave up, whose change goes on or waits: they must not keep out whoever wants to roll back.
+GONE_MAX: Final = 12
 # Between two requests of one connection, and for one who asks and does not read.
 IDLE_S: Final = 60.0
 
@@ -99,21 +101,26 @@ class Admin:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._decoder = msgspec.json.Decoder(Request)
-        self._connections = 0
+        self._readers: set[asyncio.StreamReader] = set()
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end."""
-        self._connections += 1
+        self._readers.add(reader)
         try:
             await self._talk(reader, writer)
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, asyncio.CancelledError):  # cancelled: the server ends
             pass
         finally:
-            self._connections -= 1
+            self._readers.discard(reader)
             writer.close()
 
+    @property
+    def _is_full(self) -> bool:
+        gone = sum(reader.at_eof() for reader in self._readers)
+        return len(self._readers) - gone > CONNECTIONS_MAX or gone > GONE_MAX
+
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections > CONNECTIONS_MAX:
+        if self._is_full:
             await _write(writer, self._reply(False, f"{CONNECTIONS_MAX} connections are open: try again later"))
             return
         while True:
@@ -132,7 +139,11 @@ class Admin:
         except (msgspec.DecodeError, RecursionError) as error:
             return self._reply(False, f"not a request: {error}")
         try:
-            return self._reply(True, *await self._do(asked))
+            told = await self._do(asked)
+            if not isinstance(asked, Reload | Rollback):  # which can be asked for elsewhere, and are told of there
+                for text in told:
+                    log.info("%s", text)
+            return self._reply(True, *told)
         except REFUSALS as error:
             return self._reply(False, str(error))
         except Exception:
@@ -173,7 +184,8 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
 
 
 def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
-    """A handler for SIGHUP: reload every model. What came of it is in the log."""
+    """A handler for SIGHUP: reload every model. What came of it is in the log. While one waits behind another, more of
+    them ask for nothing more."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run() -> None:
@@ -185,6 +197,8 @@ def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Await
             log.exception("reload: a fault of the server refused it")
 
     def begin() -> None:
+        if len(tasks) > 1:
+            return
         task = loop.create_task(run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

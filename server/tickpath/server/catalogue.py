@@ -11,7 +11,7 @@ One writer: the loop's thread, between two requests. Each change returns the ver
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -86,6 +86,7 @@ class Model:
     canary: Canary | None = None
     shadow: Shadow | None = None
     kept: set[str] = field(default_factory=set)  # labels that were asked for by name, and stay until they are unloaded
+    listed: set[str] = field(default_factory=set)  # labels that its files ask for, and stay until those say otherwise
 
     def in_use(self) -> Iterator[Version]:
         """The versions that something leads to."""
@@ -96,7 +97,7 @@ class Model:
             yield self.canary.version
         if self.shadow is not None:
             yield self.shadow.version
-        yield from (self.loaded[label] for label in self.kept)
+        yield from (self.loaded[label] for label in self.kept | self.listed)
 
 
 class Catalogue:
@@ -209,6 +210,16 @@ class Catalogue:
         """It stays until it is unloaded."""
         self.model(version.name).kept.add(version.label)
 
+    def list_beside(self, version: Version) -> None:
+        """Its model's files ask for it beside the live one: it stays until they don't."""
+        self.model(version.name).listed.add(version.label)
+
+    def list_only(self, name: str, labels: Set[str]) -> tuple[Version, ...]:
+        """These are all that the model's files ask for beside the live one."""
+        model = self.model(name)
+        model.listed &= labels
+        return self._drop_unused(model)
+
     def unload_version(self, version: Version) -> tuple[Version, ...]:
         """It is asked for by name no more. Raises CatalogueError where it is in use."""
         model = self.model(version.name)
@@ -220,6 +231,7 @@ class Catalogue:
                     "whole model"
                 )
         model.kept.discard(version.label)
+        model.listed.discard(version.label)
         if model.previous is version:
             model.previous = None
         return self._drop_unused(model)

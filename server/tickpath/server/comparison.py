@@ -48,6 +48,9 @@ def compare_answers(
     worst: list[Difference] = []
     for infer, frame in answered:
         requests += 1
+        if infer.rows > lane.slots[-1].bucket:  # that version has smaller buckets
+            refused += 1
+            continue
         outcome = lane.run(msgspec.structs.replace(infer, budget_ns=0), 0, 0)
         if not isinstance(outcome, Answer) or outcome.flags & _CPU_ANSWER:
             refused += 1

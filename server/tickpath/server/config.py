@@ -17,8 +17,9 @@ Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
 # An hour: no client and no operator waits longer, and infinity is no number of seconds.
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}\Z"
-NAME_WORDS = "of letters, digits, _ . - and at most 64 of them"
+NAME_CHARS_MAX = 64
+NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
+NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
 PLACE_PATTERN = r"^[^\0]+\Z"
@@ -231,6 +232,11 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError(f"{len(config.models)} models, one server takes {MODELS_MAX}: serve the others from another")
     for model in config.models:
         check_model(model)
+    for hours in config.quiet_hours:
+        if hours[:5] == hours[6:]:
+            raise ConfigError(
+                f"quiet_hours: {hours} ends as it begins, which is never quiet: write 00:00-12:00 and so on"
+            )
     if config.port is None and config.uds is None:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     if config.oip_admin and config.admin is None:

@@ -30,6 +30,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
     """One connection of a client. All methods run on the loop's thread."""
 
     def __init__(self, service: Service) -> None:
+        self.key = 0  # of its client; 0 until that has said its name
         self._service = service
         self._records = service.records
         self._transport: asyncio.Transport | None = None

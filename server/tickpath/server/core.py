@@ -49,7 +49,7 @@ Child = TypeVar("Child", bound=ChildProcess)
 
 # Descriptors that are not sessions: listeners, loop, records, model files while they load, the pipes of the observer
 # and of a model that is proven, admin connections, and some air.
-DESCRIPTORS_RESERVED: Final = 48
+DESCRIPTORS_RESERVED: Final = 60
 # After Goodbye, clients get this long to see it and to have what they had already sent refused rather than reset.
 GOODBYE_S: Final = 0.1
 
@@ -81,6 +81,7 @@ class _Core:
         config, records = self._config, self._records
         loop = asyncio.get_running_loop()
         _on_stop_signals(self._stop_starting)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing is read yet
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
             listeners, admin = self._listen(listening), self._listen_admin(listening)
@@ -92,6 +93,9 @@ class _Core:
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
+            # What has come since its files were read is loaded as soon as it serves.
+            signal.signal(signal.SIGHUP, on_reload_signal(loop, deployment.reload))
+            stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
             for child in filter(None, (observer, door)):
@@ -172,10 +176,8 @@ class _Core:
         return listener
 
     async def _take_orders(self, deployment: Deployment, admin: socket.socket | None, stack: ExitStack) -> None:
-        """From here on an operator may change what is served: by the admin socket, by SIGHUP, by the repository."""
+        """From here on an operator may change what is served: by the admin socket, and by the repository."""
         loop = asyncio.get_running_loop()
-        signal.signal(signal.SIGHUP, on_reload_signal(loop, deployment.reload))
-        stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
         if admin is not None:
             talk = Admin(deployment).talk
             server = await asyncio.start_unix_server(talk, sock=admin, limit=LINE_BYTES_MAX)

@@ -45,6 +45,10 @@ class DeploymentError(Exception):
     """The change was not made. The text says why and what to do."""
 
 
+class QuietError(DeploymentError):
+    """It is quiet. The change may be made later."""
+
+
 REFUSALS: Final = (CatalogueError, ConfigError, DeploymentError, ModelRefusedError, OSError, PlacesFullError)
 """Why a change is not made, each with a text for whoever asked."""
 
@@ -84,11 +88,15 @@ class Deployment:
         self._shadows: list[ShadowRun] = []
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
+        self.started_with: dict[str, str] = {}
+        """What each model's files held when it was loaded at the start, as `digests` tells it."""
 
     def start(self, configs: Sequence[ModelConfig]) -> None:
         """Load what is served from the start, before anyone is. Raises one of REFUSALS."""
         for config in configs:
             place = self._places.find(config, self._digests.of(config))
+            marks = (self.started_with.get(config.served_name), _mark(config, place.digest))
+            self.started_with[config.served_name] = " ".join(filter(None, marks))
             prepared = prepare_model(config, self._cpus, self._service.config.frame_bytes_max)
             verify(config, prepared.engine, prepared.lane.slots)
             version = self._started(prepared, place)
@@ -97,7 +105,7 @@ class Deployment:
             if config.live:
                 self._catalogue.make_live(version)
             else:
-                self._catalogue.keep(version)
+                self._catalogue.list_beside(version)
         self._settle()
 
     # -- what an operator may ask; each raises one of REFUSALS and says what it did --
@@ -114,7 +122,8 @@ class Deployment:
                     self._failed(error)
                     refused.append(str(error))
             if refused:
-                raise DeploymentError("; ".join((*refused, *told)))
+                others = ("the others are as their files say",) if told else ()
+                raise DeploymentError("; ".join((*refused, *others)))
             return told
 
     async def load(self, name: str, label: str) -> str:
@@ -157,9 +166,11 @@ class Deployment:
         """Have a loaded version answer a share (0 to 1) of the clients; None: the live one answers all. At once."""
         canary = None if label is None else Canary(self._catalogue.version(name, label), share)
         self._settle(self._catalogue.set_canary(name, canary))
-        if label is None:
+        if canary is None:
             return f"model {name}: no canary"
-        return f"model {name}: version {label} answers {share:.4%} of the clients"
+        keys = [session.key for session in self._service.sessions if session.key]
+        taken = f"{sum(map(canary.takes, keys))} of {len(keys)} that are connected"
+        return f"model {name}: version {label} answers {share:.4%} of the clients, by their names: {taken}"
 
     async def shadow(self, name: str, label: str | None) -> str:
         """Have a loaded version compute what is answered, and compare; None: none does."""
@@ -198,7 +209,8 @@ class Deployment:
         return tuple(status_of(self._catalogue.model(name)) for name in self._catalogue.names)
 
     async def digests(self) -> dict[str, str]:
-        """What each model's files hold now: a digest, or why they can't be read."""
+        """What each model's files hold now: a digest, or why they can't be read. Raises ConfigError where there is no
+        telling which models there are."""
         return await self._loader.run(self._read_digests)
 
     def close(self) -> None:
@@ -222,7 +234,7 @@ class Deployment:
         """One change at a time, and none while it is quiet."""
         async with self._changing:
             if self.is_quiet:
-                raise DeploymentError(
+                raise QuietError(
                     "it is quiet: nothing is loaded or unloaded now (quiet_hours of the configuration, or `tickpath "
                     "quiet on`); lift it with `tickpath quiet off`"
                 )
@@ -230,11 +242,14 @@ class Deployment:
 
     async def _reload(self, name: str) -> list[str]:
         """Load what is new of one model, and make live what is to be."""
-        told = []
+        told, beside = [], set()
         for config in await self._loader.run(lambda: self._source.read(name)):
             with self._gap_noted(name):
                 loading = await self._load(config)
-                told.append(self._made_live(loading) if config.live else self._kept(loading))
+                told.append(self._made_live(loading) if config.live else self._listed(loading))
+            if not config.live:
+                beside.add(loading.version.label)
+        self._settle(self._catalogue.list_only(name, beside))
         return told
 
     @contextmanager
@@ -319,8 +334,8 @@ class Deployment:
         self._catalogue.add(version)
         self._service.make_room(version)
 
-    def _kept(self, loading: Loading) -> str:
-        self._catalogue.keep(loading.version)
+    def _listed(self, loading: Loading) -> str:
+        self._catalogue.list_beside(loading.version)
         self._settle()
         return loading.told("is loaded")
 
@@ -360,20 +375,19 @@ class Deployment:
         self._digests.forget(version.config)
 
     def _read_digests(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        try:
-            for name in self._source.names():
-                found[name] = self._read_digest(name)
-        except ConfigError as error:
-            log.warning("%s", error)
-        return found
+        return {name: self._read_digest(name) for name in self._source.names()}
 
     def _read_digest(self, name: str) -> str:
         try:
-            return " ".join(f"{config.live} {self._digests.of(config)}" for config in self._source.read(name))
+            return " ".join(_mark(config, self._digests.of(config)) for config in self._source.read(name))
         except (ConfigError, OSError) as error:
             return str(error)
 
     def _failed(self, error: Exception) -> None:
         self._records.add(GlobalCell.LOADS_FAILED)
         log.warning("%s", error)
+
+
+def _mark(config: ModelConfig, digest: str) -> str:
+    """A version of a model, as far as it decides whether there is something new."""
+    return f"{config.live} {digest}"

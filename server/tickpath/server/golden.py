@@ -6,6 +6,7 @@ number of rows; an optional input may be left out.
 """
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
                 return dict(archive)
     except OSError as error:
         raise ModelRefusedError(f"can't be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile):
-        pass
+    except (ValueError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile):
+        pass  # whatever a damaged header may say: encrypted, of another method, larger than any memory
     raise ModelRefusedError("no whole .npz file of plain arrays: copy it again, or write it with savez")
 
 

@@ -8,12 +8,15 @@ Rules
 """
 
 import asyncio
+import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
@@ -29,6 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEMORY_FOLDER: Final = "/dev/shm"
+FOLDER_PREFIX: Final = "tickpath-load-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Loader:
         self._cpus = cpus
         self._frame_bytes_max = frame_bytes_max
         self._prover = Prover(cpus=cpus)
+        remove_abandoned()
         self._thread = ThreadPoolExecutor(1, "tickpath-loader", initializer=_pin, initargs=(cpus,))
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -72,7 +77,7 @@ class Loader:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, config: ModelConfig) -> Loaded:
-        with _folder() as folder:
+        with memory_folder() as folder:
             try:
                 verdict = self._prover.prove(Task(config, self._frame_bytes_max, folder))
             except OSError as error:
@@ -84,14 +89,32 @@ class Loader:
 
 
 @contextmanager
-def _folder() -> Iterator[str | None]:
+def memory_folder() -> Iterator[str | None]:
     """For a model that is taken apart. In memory, since the runtime may go on reading the weights from there when the
-    file has no name any more; None where there is no such place."""
+    file has no name any more; None where there is no such place. It is locked for as long as this process is at it."""
     if not os.access(MEMORY_FOLDER, os.W_OK):
         yield None
         return
-    with TemporaryDirectory(prefix="tickpath-load-", dir=MEMORY_FOLDER) as folder:
+    with TemporaryDirectory(prefix=FOLDER_PREFIX, dir=MEMORY_FOLDER) as folder, _locked(folder):
         yield folder
+
+
+def remove_abandoned() -> None:
+    """Give back the memory of what a server left there that was killed during a load: its successor may need it."""
+    for folder in Path(MEMORY_FOLDER).glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError), _locked(folder):  # one that somebody is at, or another user's
+            rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: str | Path) -> Iterator[None]:
+    """A lock that ends with this process, however that ends. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _free(version: Version) -> None:

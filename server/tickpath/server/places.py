@@ -6,12 +6,13 @@ A version's label is its folder's name. What is loaded under that name later wit
 
 import os
 from dataclasses import dataclass
+from itertools import chain, count
 
 import msgspec
 
 from tickpath.observe.records import VERSIONS_MAX, CoreDescription, RecordWriter, VersionDescription
 from tickpath.server.catalogue import Catalogue
-from tickpath.server.config import ModelConfig
+from tickpath.server.config import NAME_CHARS_MAX, ModelConfig
 from tickpath.server.version import Version
 
 
@@ -52,8 +53,15 @@ class Places:
                 f"{VERSIONS_MAX} versions were loaded since this server started, the most that its counters can tell "
                 "apart: restart it"
             )
-        revision = 1 + sum(taken[:2] == key[:2] for taken in self._taken)
-        return Place(index, config.version if revision == 1 else f"{config.version}-r{revision}", key)
+        return Place(index, self._free_label(config.served_name, config.version), key)
+
+    def _free_label(self, name: str, version: str) -> str:
+        """The version's own, or its first revision that nothing of this name was ever called: a folder may have such a
+        name too. A label is a name, so a long version is cut for it."""
+        taken = {place.label for place in self._taken.values() if place.key[0] == name}
+        suffixes = (f"-r{number}" for number in count(2))
+        revisions = (version[: NAME_CHARS_MAX - len(suffix)] + suffix for suffix in suffixes)
+        return next(label for label in chain((version,), revisions) if label not in taken)
 
     def take(self, place: Place, version: Version) -> None:
         """This version stands here from now on."""

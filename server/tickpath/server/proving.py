@@ -35,6 +35,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_DFL)
     # A model that kills its runtime is no fault to look into here, and a core file can be as large as memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _end_with_parent()
     nice, cpus = int(sys.argv[1]), sys.argv[2]
     os.nice(nice)
     if cpus:
@@ -66,13 +67,18 @@ def _forked(line: bytes) -> Ended:
 
 def _settle(stdout: int, stderr: int) -> None:
     """The fork's own way to live and end."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    _end_with_parent()
     # The kernel's own end, which also reaches a runtime that never returns.
     signal.alarm(PROVE_S_MAX)
     # Runtimes print where they like: stdout is the verdict's alone.
     os.dup2(stderr, 1)
     os.dup2(stderr, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+
+def _end_with_parent() -> None:
+    """Whoever is killed leaves nobody behind that goes on compiling: a proof may take minutes, and a device."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _prove_and_exit(line: bytes, stdout: int) -> NoReturn:

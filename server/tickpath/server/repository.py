@@ -11,7 +11,8 @@ Rules
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -52,6 +53,15 @@ _SETTINGS: Final = tuple(field for field in ModelConfig.__struct_fields__ if fie
 _KEYS: Final = (*VersionChoice.__struct_fields__, *_SETTINGS)
 
 
+@contextmanager
+def _as_config_errors() -> Iterator[None]:
+    """What this user may not read is named like anything else that is not in order."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+
+
 def add_repository(config: ServerConfig) -> ServerConfig:
     """The configuration with the models of its repository among its own. Raises ConfigError."""
     if config.repository is None:
@@ -65,6 +75,7 @@ def read_repository(folder: Path) -> tuple[ModelConfig, ...]:
     return tuple(config for name in model_names(folder) for config in read_model(folder, name))
 
 
+@_as_config_errors()
 def read_model(folder: Path, name: str) -> tuple[ModelConfig, ...]:
     """The versions of one model of the repository `folder` that are to be loaded, oldest first; exactly one is live.
     Raises ConfigError."""
@@ -78,6 +89,7 @@ def read_model(folder: Path, name: str) -> tuple[ModelConfig, ...]:
     return tuple(_version(folder / name, version, version == live, file, values) for version in wanted)
 
 
+@_as_config_errors()
 def read_version(folder: Path, name: str, version: str) -> ModelConfig:
     """One version of a model, whether it is to be loaded or not; it is not live. Raises ConfigError."""
     file, values = _read_settings(folder / name)
@@ -87,6 +99,7 @@ def read_version(folder: Path, name: str, version: str) -> ModelConfig:
     return _version(folder / name, version, False, file, values)
 
 
+@_as_config_errors()
 def model_names(folder: Path) -> list[str]:
     """The models of a repository, in alphabetical order. Raises ConfigError."""
     for file in MODEL_FILES:
@@ -100,6 +113,7 @@ def model_names(folder: Path) -> list[str]:
     return names
 
 
+@_as_config_errors()
 def version_names(folder: Path, name: str) -> list[str]:
     """The versions of a model that are whole, oldest first: in natural order, in which 9 comes before 10, and v9 before
     v10. Raises ConfigError."""
@@ -137,15 +151,14 @@ def _folders(folder: Path, what: str, files: Sequence[str]) -> list[str]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if not is_passed_over(path.name))
-    except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from None
+    return sorted(path for path in folder.iterdir() if not is_passed_over(path.name))
 
 
 def _read_settings(folder: Path) -> tuple[Path, dict[str, object]]:
     """The model's settings, none where it has no file for them, and the file."""
     file = folder / SETTINGS_FILE
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"{file}: no file, and the model's settings are expected here: move it elsewhere")
     values = read_toml(file) if file.exists() else {}
     for key in values:
         if key not in _KEYS:
@@ -183,7 +196,12 @@ def _version(folder: Path, version: str, live: bool, file: Path, values: dict[st
 
 def _model_file(folder: Path) -> Path:
     """The one model file of a version."""
-    names = [path.name for path in _entries(folder)]
+    entries = _entries(folder)
+    for path in entries:
+        # Who reads a pipe or a device waits for ever, or reads without an end.
+        if not path.is_file() and not path.is_dir():
+            raise ConfigError(f"{path}: neither a file nor a folder, nor a link to one: move it elsewhere")
+    names = [path.name for path in entries]
     models = [name for name in names if name in MODEL_FILES]
     if len(models) != 1:
         came = f"{' and '.join(models)}: leave one" if models else f"it holds {', '.join(names) or 'nothing'}"

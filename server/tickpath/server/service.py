@@ -28,6 +28,9 @@ LINGERING_MAX: Final = 16
 class Connected(Protocol):
     """A session, as far as the service has to know it."""
 
+    key: int
+    """Of its client; 0 until that has said its name."""
+
     def take_frames(self, frame_bytes_max: int) -> None: ...
 
     def say_goodbye(self) -> None: ...

@@ -71,7 +71,6 @@ class Session(Connection):
         self._first_byte_ns = 0  # of the frame that has begun; 0: none has
         self._turn_over = False  # frames wait in the buffer for the session's next turn
         self._client = ""  # once it has said its name
-        self._key = 0  # of that name
         self._in_flight: dict[int, Version] = {}
         self._ticks: dict[int, TakenTick] = {}  # of what is in flight, the ticks of feeds
         self._last = LastAnswers()
@@ -186,7 +185,7 @@ class Session(Connection):
             self._refuse(infer.id, None, refuse_handle(infer.handle))
             return
         route = routes[infer.handle]
-        version = route.live if route.canary is None else route.pick(self._key)
+        version = route.live if route.canary is None else route.pick(self.key)
         if version is None:
             self._refuse(infer.id, None, route.gone)
             return
@@ -215,7 +214,7 @@ class Session(Connection):
                 executor.supersede(self, infer.handle, infer.key)
 
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
-        admitted = admit(self._service, self, self._key, self._in_flight, tick)
+        admitted = admit(self._service, self, self.key, self._in_flight, tick)
         if isinstance(admitted, TurnedAway):
             self._refuse(tick.id, admitted.version, admitted.refusal)
             return
@@ -328,7 +327,7 @@ class Session(Connection):
     def _greet(self, message: ClientMessage) -> None:
         hello = check_hello(message)
         self._greeted = True
-        self._key = key_of(hello.client)
+        self.key = key_of(hello.client)
         self._client = hello.client
         self._timer.stop()
         self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tickpath.server.config import ConfigError, ModelConfig, ServerConfig
-from tickpath.server.repository import model_names, read_model, read_version
+from tickpath.server.repository import is_passed_over, model_names, read_model, read_version
 
 
 class ModelSource:
@@ -31,7 +31,7 @@ class ModelSource:
         return read_version(self._repository(name), name, label)
 
     def _repository(self, name: str) -> Path:
-        if self._folder is None or not (self._folder / name).is_dir():
+        if self._folder is None or is_passed_over(name) or not (self._folder / name).is_dir():
             where = "the configuration" if self._folder is None else f"{self._folder} or the configuration"
             raise ConfigError(f"no model {name!r} in {where}; there are: {', '.join(self.names()) or 'none'}")
         return self._folder

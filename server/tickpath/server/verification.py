@@ -62,6 +62,8 @@ class Difference(msgspec.Struct, frozen=True):
             return (
                 f"{self.output!r} has a NaN or an infinity in row {self.row} that is not expected, or lacks one that is"
             )
+        if self.abs_max == 0:
+            return f"{self.output!r} does not differ"
         share = "" if self.rel_max is None else f", {self.rel_max:.1e} of its largest value"
         return f"{self.output!r} differs by up to {self.abs_max:.2g}{share} (row {self.row})"
 
