@@ -9,6 +9,7 @@ from statistics import median
 from typing import Final
 
 import numpy as np
+import onnx
 import pytest
 from tests.integration.observer.observing import Scrape, get
 from tests.operators import Operator, add_whole_version
@@ -96,6 +97,30 @@ def test_a_canary_answers_the_same_share_of_the_clients_whenever_they_come(site:
     assert {name for name, version in expected.items() if version == "2"} < {n for n, v in more.items() if v == "2"}
     site.operator.done("canary", model="btc")
     assert set(answered_by(site.server).values()) == {"1"}
+
+
+def windows_of(factor: float) -> onnx.ModelProto:
+    """Scales a window of three rows of two numbers, of which a feed can keep all but the newest."""
+    proto = scale(factor)
+    for tensor in (proto.graph.input[0], proto.graph.output[0]):
+        tensor.type.tensor_type.shape.dim.add().dim_value = 2
+    return proto
+
+
+def test_a_feed_goes_by_its_own_key(site: Site) -> None:
+    """Whoever holds it."""
+    add_whole_version(site.models, "ticks", "1", windows_of(1))
+    (site.models / "ticks" / "model.toml").write_text('live = "1"\n[feed]\nwarm_up = "pad"\n')
+    site.operator.done("reload", model="ticks")
+    add_whole_version(site.models, "ticks", "2", windows_of(2))
+    site.operator.done("load", model="ticks", version="2")
+    site.operator.done("canary", model="ticks", version="2", share=SHARE)
+    found = {}
+    with Client(site.server.address, name="one desk") as client:
+        for key in CLIENTS:
+            with client.open_feed("ticks", key) as feed:
+                found[key] = feed.tick(np.ones((1, 2), np.float32)).version
+    assert found == {key: "2" if key_of(key) < SHARE * KEYS else "1" for key in CLIENTS}
 
 
 def test_it_is_said_how_many_clients_a_canary_answers(site: Site) -> None:

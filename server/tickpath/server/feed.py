@@ -19,7 +19,7 @@ import numpy as np
 from tickpath.engines import Array
 from tickpath.graphs import Window
 from tickpath.server.admission import ModelRules, Refusal, model_rules, refuse_inputs, refuse_priority
-from tickpath.server.catalogue import Route
+from tickpath.server.catalogue import Route, key_of
 from tickpath.server.feed_lane import FeedLane
 from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.feed_state import CarriedState, FeedState, StaggeredState
@@ -58,6 +58,8 @@ class Feed:
     def __init__(self, number: int, key: str, owner: str, route: Route, version: Version, spec: FeedSpec) -> None:
         self.number = number
         self.key = key
+        self.way = key_of(key)
+        """By which a canary takes it or does not, whoever holds it."""
         self.owner = owner
         self.route = route
         self.session: object | None = None

@@ -52,7 +52,7 @@ class FeedTalk:
 
     def _open(self, message: OpenFeed) -> None:
         service = self._service
-        found = self._version(message.handle)
+        found = self._version(message.handle, message.key)
         if isinstance(found, Refusal):
             self._refuse(message.id, None, found)
             return
@@ -67,14 +67,14 @@ class FeedTalk:
         snapshot = None if message.snapshot is None else memoryview(bytes(message.snapshot))
         feed.when_idle(lambda: self._opened(message.id, message.anew, snapshot, feed, version, spec))
 
-    def _version(self, handle: int) -> tuple[Version, FeedSpec] | Refusal:
+    def _version(self, handle: int, key: str) -> tuple[Version, FeedSpec] | Refusal:
         service = self._service
         if service.draining:
             return DRAINING
         if handle >= len(service.catalogue.routes):
             return refuse_handle(handle)
         route = service.catalogue.routes[handle]
-        version = route.pick(key_of(self._client))
+        version = route.pick(key_of(key))
         if version is None:
             return route.gone
         if version.feed is None:

@@ -214,7 +214,7 @@ class Session(Connection):
                 executor.supersede(self, infer.handle, infer.key)
 
     def _tick(self, tick: Tick, first_byte_ns: int, received_ns: int) -> None:
-        admitted = admit(self._service, self, self.key, self._in_flight, tick)
+        admitted = admit(self._service, self, self._in_flight, tick)
         if isinstance(admitted, TurnedAway):
             self._refuse(tick.id, admitted.version, admitted.refusal)
             return

@@ -29,15 +29,12 @@ class TurnedAway:
     refusal: Refusal
 
 
-def admit(
-    service: Service, session: object, key: int, in_flight: Mapping[int, object], tick: Tick
-) -> Admitted | TurnedAway:
-    """`key`: of the session's client; `in_flight`: what the session waits for, by id. From here on the version that is
-    to run the tick has its feed."""
+def admit(service: Service, session: object, in_flight: Mapping[int, object], tick: Tick) -> Admitted | TurnedAway:
+    """`in_flight`: what the session waits for, by id. From here on the version that is to run the tick has its feed."""
     feed = service.feeds.find(tick.feed, session)
     if isinstance(feed, Refusal):
         return _turned_away(service, None, feed, feed.next_sequence)
-    picked = feed.route.pick(key)
+    picked = feed.route.pick(feed.way)
     if picked is None:
         return _turned_away(service, None, feed.route.gone, feed.next_sequence)
     version = feed.version(picked)
