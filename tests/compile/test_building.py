@@ -20,6 +20,7 @@ from tickpath.engines.compile import CompileOptions, compile_model, read_plan
 from tickpath.engines.compile.building import run_build
 from tickpath.engines.compile.compiling import UNWATCHED
 from tickpath.engines.compile.fallback import load_or_fall_back
+from tickpath.engines.compile.options import Precision
 from tickpath.engines.compile.plan_file import BadPlanError, publish
 from tickpath.engines.compile.worker import BuildJob
 from tickpath.engines.device import has_device
@@ -37,8 +38,8 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
-def test_every_precision(source: Path, precision: str) -> None:
-    options = CompileOptions("tensorrt-rtx", (1, 2), precision, ("sm89", "sm120"))  # type: ignore[arg-type]
+def test_every_precision(source: Path, precision: Precision) -> None:
+    options = CompileOptions("tensorrt-rtx", (1, 2), precision, ("sm89", "sm120"))
     compiled = compile_model(source, source.with_suffix(".plan"), options)
     parity = compiled.sidecar.parity
     assert parity is not None

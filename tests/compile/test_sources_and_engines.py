@@ -17,7 +17,7 @@ from tests.reference import assert_near
 
 from tickpath.engines import Engine, EngineFailedError, ModelRefusedError, zoo
 from tickpath.engines.compile import BadPlanError, Compiled, CompileOptions, compile_model
-from tickpath.engines.compile.options import SUFFIXES, CompileEngine
+from tickpath.engines.compile.options import SUFFIXES, CompileEngine, Precision
 from tickpath.engines.load import load
 
 BUCKETS: Final = (1, 2, 4)
@@ -48,9 +48,9 @@ def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def compile_for(engine: CompileEngine, source: Path, folder: Path, precision: str = "fp32") -> Compiled:
+def compile_for(engine: CompileEngine, source: Path, folder: Path, precision: Precision = "fp32") -> Compiled:
     targets = ("sm89",) if engine == "tensorrt-rtx" else ()
-    options = CompileOptions(engine, BUCKETS, precision, targets)  # type: ignore[arg-type]
+    options = CompileOptions(engine, BUCKETS, precision, targets)
     return compile_model(source, folder / f"out{SUFFIXES[engine]}", options)
 
 
@@ -119,7 +119,7 @@ def test_machine_code_without_its_program(packaged: Compiled, tmp_path: Path) ->
         ("openvino", "tf32", "has no TF32"),
     ],
 )
-def test_what_an_engine_has_not(engine: CompileEngine, precision: str, says: str, tmp_path: Path) -> None:
+def test_what_an_engine_has_not(engine: CompileEngine, precision: Precision, says: str, tmp_path: Path) -> None:
     source = save(zoo.build("mlp"), tmp_path, "mlp.onnx")
     with pytest.raises(ModelRefusedError, match=says):
         compile_for(engine, source, tmp_path, precision)
