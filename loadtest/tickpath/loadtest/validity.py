@@ -38,8 +38,9 @@ UNMEASURED: Final = {
 }
 
 
-def invalid(run: Run) -> tuple[str, ...]:
-    """Why the run's percentiles can't be trusted, a line each that says what to do; empty where they can."""
+def invalid(run: Run, as_bounds: bool = False) -> tuple[str, ...]:
+    """Why the run's percentiles can't be trusted, a line each that says what to do; empty where they can. `as_bounds`:
+    as upper bounds, to which the sender's own part may have added."""
     if not len(run.answered):
         return (f"no request was answered: {_endings(run)}",)
     lost = (run.loss,) if run.loss else ()
@@ -47,7 +48,7 @@ def invalid(run: Run) -> tuple[str, ...]:
         *lost,
         *_unasked(run),
         *_stamped(run),
-        *(_late(run) or _held_up(run)),
+        *(() if as_bounds else _late(run) or _held_up(run)),
         *_stood_still(run),
         *_unmeasured(run),
     )
