@@ -5,8 +5,8 @@
 Two servers of the zoo's mlp, one with an observer and one without, asked by the same client in turns, one request at a
 time: as they are; while the one that is observed is scraped 50 times a second; and while, besides, somebody reads its
 page one byte a second. What is printed is the difference to the server without one, of the same round: the median
-round, and the lowest and the highest. Put the server and the client on processors of their own to see more than the
-scheduler: `--cpu` of a server keeps its observer off its processor.
+round, and the lowest and the highest. The servers are on the first processor, and on the last one the client and, since
+nobody else's machine is at hand, the scrapers, which step aside for it.
 """
 
 import os
@@ -40,6 +40,7 @@ ASIDE: Final = "no observer"
 def served(folder: Path, *flags: str) -> Iterator[Ready]:
     """A server of mlp."""
     command = [sys.executable, "-m", "tickpath.cli", "serve", str(folder / "mlp.onnx"), "--port", "0", "--json", *flags]
+    command += ["--cpu", str(min(os.sched_getaffinity(0)))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdout is not None
         yield msgspec.json.decode(server.stdout.readline(), type=Ready)
@@ -58,7 +59,7 @@ def scrape_for_ever(url: str) -> None:
 @contextmanager
 def scraped(url: str) -> Iterator[None]:
     """By a process of its own: in this one it would hold up the client that measures."""
-    code = "import sys; from bench.observing import scrape_for_ever; scrape_for_ever(sys.argv[1])"
+    code = "import os, sys; os.nice(19); from bench.observing import scrape_for_ever; scrape_for_ever(sys.argv[1])"
     with subprocess.Popen([sys.executable, "-c", code, url]) as scraping:
         try:
             yield
@@ -139,6 +140,7 @@ def main() -> None:
         clients = {
             name: stack.enter_context(Client(ready.address)) for name, ready in ((ASIDE, alone), ("observed", observed))
         }
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         found = measure(clients, observed.observer, round_trips)
     busy.append(os.getloadavg()[0])
     print(

@@ -25,7 +25,7 @@ from tickpath.observe.http import Request
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import RecordReader
 from tickpath.observe.tally import Tally
-from tickpath.wire import Cancel, Failure, Infer, Ping, Pong, Result
+from tickpath.wire import PROTOCOL_VERSION, Cancel, Failure, Hello, Infer, OpenFeed, Ping, Pong, Result, Welcome
 
 NULL, SLOW, THREADED, INLINE = 0, 1, 2, 3
 FLOAT = memoryview(b"\0\0\x80\x3f")
@@ -204,6 +204,27 @@ def test_a_steady_state_says_nothing(server: RunningServer, peer: Peer) -> None:
     peer.send(Infer(1, 99, 1, []), Infer(2, NULL, 0, []))
     assert [receive(peer), receive(peer)] == [("UNKNOWN_MODEL", 1), ("BAD_SHAPE", 2)]
     assert server.log.read_text() == before
+
+
+def test_nothing_that_a_client_sends_makes_a_series(server: RunningServer) -> None:
+    """Twenty thousand models that there are not, asked for by handle and feed, by clients with as many names."""
+
+    def series() -> set[tuple[str, ...]]:
+        return {(sample.name, *map(str, sorted(sample.labels.items()))) for sample in scrape(server).samples}
+
+    before, total = series(), 20_000
+    for first in range(1, total, 500):
+        with Peer(server.connect()) as peer:
+            peer.send(Hello(PROTOCOL_VERSION, f"model-{first}"))
+            assert isinstance(peer.receive(), Welcome)
+            for start in range(first, first + 500, 20):
+                peer.send(*(Infer(number, 1000 + number, 1, []) for number in range(start, start + 10)))
+                peer.send(*(OpenFeed(number, 0, f"model-{number}") for number in range(start + 10, start + 20)))
+                for _ in range(20):
+                    assert isinstance(peer.receive(), Failure)
+    refused = scrape(server)
+    assert refused.value("tickpath_requests_total", model="(none)", code="UNKNOWN_MODEL") >= total / 2
+    assert series() == before
 
 
 @contextmanager
