@@ -77,6 +77,8 @@ def write_config(folder: Path, models: Sequence[Mapping[str, Any]], **settings: 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.serving import write_config
 
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config, read_config
+from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config
+from tickpath.server.config_file import read_config
 
 MODEL = {"path": "btc.onnx"}
 

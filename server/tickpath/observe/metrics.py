@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tickpath.observe.access import access_refused
 from tickpath.observe.histograms import BUCKET_BOUNDS_NS, quantile_ns
 from tickpath.observe.process import KINDS, CoreProcess
 from tickpath.observe.records import (
@@ -191,6 +192,7 @@ class SnapshotCollector(Collector):
         yield self._reload_gap()
         for family, name, text, of_core, unit in _OF_CORE:
             yield family(name, text, value=int(self._snapshot.totals[of_core]) / unit)
+        yield access_refused(self._snapshot)
         yield from self._state()
         yield CounterMetricFamily(
             "tickpath_records_lost_total",
