@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from tickpath.observe.metrics import Exposition
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import LayoutError, RecordReader
 from tickpath.observe.records import State
+from tickpath.observe.scrapers import Scrapers
 from tickpath.observe.tally import Tally
 
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
@@ -47,7 +49,8 @@ tickpath observer of core {pid}
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
+    def __init__(self, reader: RecordReader, core: CoreProcess, scrapers: Scrapers | None = None) -> None:
+        self._scrapers = scrapers
         self._tally = Tally(reader)
         self._core = core
         self._exposition = Exposition(core)
@@ -65,7 +68,7 @@ class Observer:
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD expected", "Allow: GET, HEAD")
         match request.path:
             case "/metrics":
-                return await self._metrics(request.accept)
+                return self._stranger(request) or await self._metrics(request.accept)
             case "/livez":
                 return self._live()
             case "/readyz":
@@ -79,6 +82,11 @@ class Observer:
             self._renderer, self._exposition.render, self._tally.snapshot(), accept
         )
         return Response(HTTPStatus.OK, body, content_type)
+
+    def _stranger(self, request: Request) -> Response | None:
+        if self._scrapers is None or self._scrapers.may(request.authorization):
+            return None
+        return say(HTTPStatus.UNAUTHORIZED, "a token is asked for here", "WWW-Authenticate: Bearer")
 
     def _index(self) -> Response:
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
@@ -102,20 +110,20 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, host: str, port: int) -> int:
+def run(records_fd: int, host: str, port: int, token_file: str | None = None) -> int:
     """Observe until the core ends or a signal comes. Returns the exit status."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
-        return asyncio.run(_observe(reader, core, host, port))
+        scrapers = None if token_file is None else Scrapers(Path(token_file))
+        return asyncio.run(_observe(Observer(reader, core, scrapers), core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
 
 
-async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int) -> int:
-    observer = Observer(reader, core)
+async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> int:
     server = HttpServer(observer.answer)
     try:
         url = await server.listen(host, port)

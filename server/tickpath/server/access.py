@@ -41,6 +41,9 @@ def read(config: ServerConfig) -> Credentials:
     told: list[str] = []
     digests = {client.name: _digests(client) for client in config.clients}
     _check_distinct(digests)
+    for what, path in (("observer_token_file", config.observer_token_file), ("oip_token_file", config.oip_token_file)):
+        if path is not None:
+            _read_file(Path(path), what)
     tls = None
     if config.tls is not None:
         tls = server_context(config.tls)
@@ -55,7 +58,10 @@ def _digests(client: ClientConfig) -> tuple[bytes, ...]:
     known = tuple(map(bytes.fromhex, client.token_sha256))
     if client.token_file is None:
         return known
-    path = Path(client.token_file)
+    return known + _read_file(Path(client.token_file), f"client {client.name!r}")
+
+
+def _read_file(path: Path, whose: str) -> tuple[bytes, ...]:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -63,13 +69,13 @@ def _digests(client: ClientConfig) -> tuple[bytes, ...]:
         if len(data) > FILE_BYTES_MAX:
             raise TokenError(f"more than {FILE_BYTES_MAX} bytes: one token a line expected")
         text = data.decode("ascii")
-        known += read_digests(text)
+        known = read_digests(text)
     except OSError as error:
-        raise ConfigError(f"client {client.name!r}: {path}: {error.strerror}") from None
+        raise ConfigError(f"{whose}: {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"client {client.name!r}: {path}: one token of ASCII characters a line expected") from None
+        raise ConfigError(f"{whose}: {path}: one token of ASCII characters a line expected") from None
     except TokenError as error:
-        raise ConfigError(f"client {client.name!r}: {path}: {error}") from None
+        raise ConfigError(f"{whose}: {path}: {error}") from None
     if mode & 0o007 and holds_token(text):
         log.warning("%s holds tokens and is open to every user of this machine (mode %o): chmod 600 it", path, mode)
     return known

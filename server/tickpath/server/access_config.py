@@ -13,7 +13,7 @@ CERTIFICATE_PATTERN: Final = r"^(CN|DNS|URI|email|IP):[^\0\n]{1,256}\Z"
 MODE_PATTERN: Final = r"^0[0-7]{3}\Z"
 # As a model's; told in answers and logs, and what feeds and canaries go by.
 CLIENT_PATTERN: Final = r"^[A-Za-z0-9_.@-]{1,64}\Z"
-GROUP_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,64}\Z"
+GROUP_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z"
 WORDS: Final = {
     CERTIFICATE_PATTERN: "that says where the name stands, as CN:desk-7, DNS:desk-7.example or URI:spiffe://desk/7",
     MODE_PATTERN: "of a mode as 0660",

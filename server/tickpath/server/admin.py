@@ -15,7 +15,7 @@ from tickpath.server.config import ConfigError, Name
 from tickpath.server.deployment import REFUSALS, Deployment
 from tickpath.server.gate import Gate
 from tickpath.server.status import ModelStatus
-from tickpath.wire.tokens import TOKEN_CHARS_MAX
+from tickpath.wire.messages import TOKEN_CHARS_MAX
 
 log = logging.getLogger(__name__)
 

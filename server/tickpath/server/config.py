@@ -194,6 +194,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oip_grpc_port: Port | None = None
     # Whether who comes by the door may load and unload, as who may open `admin` can; of `clients`, those with `admin`.
     oip_admin: bool = False
+    # The token of those who bring none to the door; None: then they have none.
+    oip_token_file: Place | None = None
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
     # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
@@ -341,8 +343,8 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
     there are."""
     for pattern, words in _WORDS.items():
         problem = problem.replace(f"matching regex {pattern!r}", words)
-    for place, inner in (("$.models", ModelConfig), ("$.clients", ClientConfig), ("$.tls", TlsConfig)):
-        kind = inner if place in problem else kind
+    for table, inner in (("$.models", ModelConfig), ("$.clients", ClientConfig), ("$.tls", TlsConfig)):
+        kind = inner if table in problem else kind
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):

@@ -6,7 +6,7 @@ from pathlib import Path
 from tickpath.server.config import ConfigError
 
 # Keys of each table that are paths.
-_OF_SERVER = ("repository", "observer_token_file")
+_OF_SERVER = ("repository", "observer_token_file", "oip_token_file")
 _OF_CLIENT = ("token_file",)
 _OF_TLS = ("certificate", "key", "client_ca")
 

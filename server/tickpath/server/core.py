@@ -205,7 +205,14 @@ class _Core:
         config = self._config
         if config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
+        observer = ObserverProcess(
+            loop,
+            self._records.fd,
+            config.observer_host,
+            config.observer_port,
+            cpus,
+            config.observer_token_file,
+        )
         return self._started(observer, stack)
 
     def _start_door(

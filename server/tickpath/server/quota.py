@@ -1,6 +1,7 @@
 """How much one client may ask, over all its connections. Pure: time comes in as `now_ns`."""
 
 from dataclasses import dataclass, field
+from math import ceil
 
 from tickpath.server.access_config import ClientConfig
 from tickpath.server.admission import Refusal
@@ -14,18 +15,17 @@ BURST_S = 0.1
 class TokenBucket:
     """Lets `rate` a second through, and after a pause up to `burst` at once; full to begin with.
 
-    It holds no tokens but the time at which it will be full again, in nanoseconds, so that nothing drifts.
+    It holds no tokens but the time at which it will be full again, in whole nanoseconds, so that nothing drifts.
     """
 
     def __init__(self, rate: float, burst: int) -> None:
-        self._each_ns = 1e9 / rate
+        self._each_ns = ceil(1e9 / rate)  # never more than the rate
         self._burst_ns = burst * self._each_ns
-        self._full_ns = 0.0
+        self._full_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:
         """How long until one more may pass; 0: now."""
-        over_ns = max(self._full_ns, now_ns) + self._each_ns - now_ns - self._burst_ns
-        return 0 if over_ns <= 0.5 else round(over_ns)  # half a nanosecond is what floats may be off
+        return max(0, max(self._full_ns, now_ns) + self._each_ns - now_ns - self._burst_ns)
 
     def take(self, now_ns: int) -> bool:
         """Whether one may pass now; it then has."""

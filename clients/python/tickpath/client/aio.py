@@ -18,6 +18,7 @@ from tickpath.client.errors import (
     RefusedError,
     RequestTimeoutError,
     lost,
+    no_welcome,
     not_connected,
     unreachable,
 )
@@ -252,7 +253,7 @@ class AsyncClient:
             await connection.answer(conversation.hello(), deadline)
         except (RequestTimeoutError, ConnectionLostError) as error:
             connection.abort()
-            raise unreachable(self._address, f"no Welcome came ({error})") from None
+            raise no_welcome(self._address, error) from None
         except BaseException:
             connection.abort()
             raise

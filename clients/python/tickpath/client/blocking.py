@@ -18,6 +18,7 @@ from tickpath.client.errors import (
     ConnectionLostError,
     RefusedError,
     RequestTimeoutError,
+    no_welcome,
     not_connected,
     unreachable,
 )
@@ -291,7 +292,7 @@ class Client:
             connection.answer(connection.conversation.hello(), deadline)
         except (RequestTimeoutError, ConnectionLostError) as error:
             connection.close()
-            raise unreachable(self._address, f"no Welcome came ({error})") from None
+            raise no_welcome(self._address, error) from None
         except BaseException:
             connection.close()
             raise

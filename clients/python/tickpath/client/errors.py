@@ -168,6 +168,14 @@ def unreachable(address: object, reason: object) -> ConnectError:
     )
 
 
+def no_welcome(address: object, error: TickpathError) -> ConnectError:
+    """Something took the connection, and ended it or said nothing."""
+    hint = (
+        "" if "://" in str(address) or str(address).startswith("unix:") else f", and is it plain, not tls://{address}"
+    )
+    return ConnectError(f"can't connect to {address}: no Welcome came ({error}); is that a tickpath server{hint}?")
+
+
 def reason_of(error: OSError) -> str:
     """In words. Of TLS, what its library says by a constant's name and a place in its source."""
     said = getattr(error, "verify_message", "")
