@@ -38,9 +38,16 @@ class RunningServer:
 
     def connect(self) -> socket.socket:
         """A bare TCP connection, nothing said."""
-        host, _, port = self.address.rpartition(":")
+        host, _, port = self.address.removeprefix("tls://").rpartition(":")
         connection = socket.create_connection((host, int(port)), timeout=20)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def connect_unix(self) -> socket.socket:
+        """The same over its Unix socket."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(20)
+        connection.connect(self.uds.removeprefix("unix:"))
         return connection
 
     def peer(self) -> Peer:
