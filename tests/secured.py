@@ -17,11 +17,6 @@ TOKENS: Final = {
 }
 
 
-def tls_values(authority: Authority, **more: Any) -> dict[str, Any]:
-    """A `[tls]` with a certificate of this authority."""
-    return {**authority.server(), **more}
-
-
 def clients(folder: Path) -> list[dict[str, Any]]:
     """A desk that may ask everything, a lab that may ask the MLP, one with narrow quotas, and an operator."""
     for name, token in TOKENS.items():
@@ -69,10 +64,12 @@ class Secured:
 
 
 @contextmanager
-def secured(folder: Path, models: Sequence[Any] | None = None, **settings: Any) -> Iterator[Secured]:
+def secured(
+    folder: Path, models: Sequence[Any] | None = None, authority: Authority | None = None, **settings: Any
+) -> Iterator[Secured]:
     """One of its own, for tests that change it."""
-    authority = Authority(folder)
-    settings = {"tls": tls_values(authority), "clients": clients(folder), "admin": str(folder / "a"), **settings}
+    authority = authority or Authority(folder)
+    settings = {"tls": authority.server(), "clients": clients(folder), "admin": str(folder / "a"), **settings}
     settings = {key: value for key, value in settings.items() if value is not None}
     with serve(folder, models or write_zoo(folder, "mlp", "deeplob"), **settings) as server:
         yield Secured(folder, server, authority)

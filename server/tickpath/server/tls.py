@@ -5,8 +5,8 @@ Rules
 - A certificate is proven before it is used: an encrypted session within memory, its own client at the other end. One
   that has expired, or does not belong to its key, is refused; when it is to take another's place, the other one stays.
 - A connection is no session before its handshake is done. Handshakes are bounded in time, in number (the oldest goes)
-  and in how many begin a second, since each costs the loop as much as a dozen requests; who comes beyond that waits
-  in the kernel's backlog.
+  and in how many begin a second, since each costs the loop as much as a dozen connections in the clear; who comes
+  beyond that waits in the kernel's backlog.
 """
 
 import asyncio
@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 # Handshakes under way: two round trips each, so that some hundred clients a second get through from anywhere on earth.
 HANDSHAKES_MAX: Final = 128
-# Handshakes begun a second, and at once. One takes the loop 0.5 ms with an elliptic key and 2 ms with RSA: a flood of
-# them has an eighth of the loop, or half of it, and a desk of a hundred is back within the burst.
-HANDSHAKES_A_SECOND: Final = 250.0
+# Handshakes begun a second, and at once. The cryptography alone takes 0.45 ms of the loop with an elliptic key, and all
+# of a connection up to 4 ms on a machine that is busy (bench/README.md): a flood has a tenth of the loop, at worst two
+# fifths; and a desk of a hundred is back within the burst.
+HANDSHAKES_A_SECOND: Final = 100.0
 HANDSHAKES_BURST: Final = 100
 # When no descriptor is left for a newcomer.
 ACCEPT_AGAIN_S: Final = 0.1

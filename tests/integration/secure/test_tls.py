@@ -162,7 +162,7 @@ def test_a_certificate_says_who_comes(tmp_path: Path) -> None:
         certificate, key = by.issue(name, *identities, days=days, common_name=cn)
         return Tls(ca=authority.path, certificate=certificate, key=key)
 
-    with secured(tmp_path, write_zoo(tmp_path, "deeplob"), clients=clients, tls=tls) as server:
+    with secured(tmp_path, write_zoo(tmp_path, "deeplob"), authority=authority, clients=clients, tls=tls) as server:
         address = server.server.address
         lab = shown("lab", "lab.desk.example")
         with Client(address, tls=lab, name="whatever") as client:
@@ -195,7 +195,7 @@ def test_certificates_may_be_left_to_those_who_have_them(tmp_path: Path) -> None
         {"name": "desk", "token_sha256": [_sha256(TOKENS["desk"])]},
     ]
     certificate, key = authority.issue("lab", "lab.desk.example")
-    with secured(tmp_path, write_zoo(tmp_path, "mlp"), clients=clients, tls=tls) as server:
+    with secured(tmp_path, write_zoo(tmp_path, "mlp"), authority=authority, clients=clients, tls=tls) as server:
         address, trusted = server.server.address, Tls(ca=authority.path)
         for tls_of_client, token in (
             (trusted, TOKENS["desk"]),
