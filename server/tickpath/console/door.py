@@ -3,7 +3,8 @@
 import click
 
 from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ending
-from tickpath.console.options import AT, credentials
+from tickpath.console.options import AT, LOG_FORMAT, credentials
+from tickpath.logs import LogFormat
 
 PORT = click.IntRange(0, 65535)
 
@@ -28,6 +29,7 @@ Exit code: 0 after SIGTERM or Ctrl-C, 4 an address can't be listened on.
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine though nobody is asked.")
 @click.option("--admin", metavar="PATH", help="The server's admin socket, for whoever connects to load and unload by.")
 @click.option("--json", "as_json", is_flag=True, help="Print where as a JSON line.")
+@click.option("--log-format", type=LOG_FORMAT, default="human", show_default=True, help="What stderr gets.")
 def door(
     *,
     address: str | None,
@@ -42,14 +44,14 @@ def door(
     tls_ca: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    log_format: LogFormat,
 ) -> None:
     """Answer Open Inference Protocol (v2) requests from a server."""
-    import logging
-
     from tickpath.client import AddressError
     from tickpath.client.tls import tls_of
     from tickpath.console.options import ADDRESS
     from tickpath.door.environment import prepare
+    from tickpath.logs import logging_to_stderr
     from tickpath.server.access_config import is_loopback
 
     if http_port is None and grpc_port is None:
@@ -69,7 +71,6 @@ def door(
     def say_ready(ready: DoorReady) -> None:
         click.echo(f"Open Inference Protocol at {' and '.join(filter(None, (ready.http, ready.grpc)))}")
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = DoorSettings(
         core=address or ADDRESS,
         host=host,
@@ -80,5 +81,5 @@ def door(
         bearer=bearer,
         tls=tls_of(tls_ca, tls_cert, tls_key),
     )
-    with ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
+    with logging_to_stderr(log_format), ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
         run(settings, print_ready if as_json else say_ready)

@@ -10,6 +10,7 @@ ADDRESS: Final = "127.0.0.1:7070"
 AT: Final = click.option(
     "--at", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
 )
+LOG_FORMAT: Final = click.Choice(["human", "json"])
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

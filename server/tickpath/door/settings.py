@@ -3,6 +3,7 @@
 import msgspec
 
 from tickpath.client import Tls
+from tickpath.logs import LogFormat
 
 # The core's own default: a larger frame should not travel over a socket.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -24,6 +25,7 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str | None = None
     bearer: bool = False
     tls: Tls | None = None
+    log_format: LogFormat = "human"
 
 
 class DoorReady(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ class DoorProcess(ChildProcess):
             "core_pid": os.getpid(),
             "token_file": config.oip_token_file,
             "bearer": bool(config.clients),
+            "log_format": config.log_format,
         }
         self._cpus = cpus
         self.http: str | None = None
