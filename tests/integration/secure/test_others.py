@@ -110,10 +110,10 @@ def test_the_door_passes_tokens_on_and_the_server_says_who_may(whole: Secured) -
     for token in ("desk", "lab", "desk"):
         status, body, _ = ask(infer, TOKENS[token], ROWS)
         assert status == 200, body
-    for token, kind in ((None, ""), ("nobody-that-is-known", "Bearer"), (TOKENS["desk"], "Basic")):
-        status, body, headers = ask(infer, token, ROWS, kind)
+    for given, kind in ((None, ""), ("nobody-that-is-known", "Bearer"), (TOKENS["desk"], "Basic")):
+        status, body, headers = ask(infer, given, ROWS, kind)
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer"), body
-        assert token is None or token not in body
+        assert given is None or given not in body
     assert ask(f"{door}/v2/models/gru", TOKENS["desk"])[0] == 200
     assert ask(f"{door}/v2/models/gru", TOKENS["lab"])[0] == 404
     index = json.loads(ask(f"{door}/v2/repository/index", TOKENS["lab"], {})[1])

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -166,7 +166,12 @@ def test_a_socket_of_a_group_is_open_to_it_and_to_nobody_else(tmp_path: Path) ->
     import stat
 
     group = grp.getgrgid(os.getgid()).gr_name
-    for settings, mode in (({}, 0o600), ({"uds_group": group}, 0o660), ({"uds_mode": "0666"}, 0o666)):
+    kinds: list[tuple[dict[str, Any], int]] = [
+        ({}, 0o600),
+        ({"uds_group": group}, 0o660),
+        ({"uds_mode": "0666"}, 0o666),
+    ]
+    for settings, mode in kinds:
         with secured(tmp_path, write_zoo(tmp_path, "mlp"), tls=None, **settings) as server:
             found = Path(server.server.uds.removeprefix("unix:")).stat()
             assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getgid())

@@ -143,7 +143,7 @@ def test_a_feed_is_its_clients_whatever_name_another_says(shared: Secured) -> No
         snapshot = feed.snapshot()
         for more in ({}, {"anew": True}, {"snapshot": snapshot}):
             with pytest.raises(ForbiddenError, match="another client"):
-                other.open_feed("deeplob", "BTC", **more)  # type: ignore[arg-type]
+                other.open_feed("deeplob", "BTC", **more)
         with pytest.raises(RefusedError):
             feed.tick(BOOK)
         assert feed.next_sequence == 5
