@@ -45,7 +45,7 @@ class Callers:
             return known
         if (trying := self._trying.get(token)) is None:
             trying = self._trying[token] = asyncio.create_task(self._try(token))
-            trying.add_done_callback(lambda _: self._trying.pop(token, None))
+            trying.add_done_callback(lambda task: self._tried(token, task))
         return await asyncio.shield(trying)
 
     async def ready(self) -> None:
@@ -63,10 +63,19 @@ class Callers:
         for services in (self._own, *self._known.values()):
             await services.upstream.close()
 
+    def _tried(self, token: str, task: asyncio.Task[Services]) -> None:
+        self._trying.pop(token, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked has it, or has left
+
     async def _try(self, token: str) -> Services:
         services = self._make(token)
-        async with self._room:
-            await services.upstream.listing()
+        try:
+            async with self._room:
+                await services.upstream.listing()
+        except BaseException:
+            await services.upstream.close()
+            raise
         while len(self._known) >= CALLERS_MAX:
             idle = self._known.pop(next(iter(self._known)))
             closing = asyncio.create_task(idle.upstream.close())
