@@ -8,7 +8,8 @@ import pytest
 from tests.serving import write_config
 
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config, read_config
+from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config
+from tickpath.server.config_file import read_config
 
 MODEL = {"path": "btc.onnx"}
 
@@ -16,12 +17,17 @@ WHOLE = """
 host = "::1"
 port = 7171
 uds = "/run/tickpath.sock"
+uds_mode = "0620"
+uds_group = "desk"
+insecure = true
 observer_host = "0.0.0.0"
 observer_port = 9191
+observer_token_file = "scrapers"
 oip_host = "::1"
 oip_port = 8000
 oip_grpc_port = 8001
 oip_admin = true
+oip_token_file = "door"
 log_format = "json"
 spin = true
 cpu = 3
@@ -54,6 +60,23 @@ shapes = { window = ["N", 100, 40], scale = [] }
 
 [[models]]
 path = "/models/eth.onnx"
+
+[tls]
+certificate = "server.pem"
+key = "server.key"
+client_ca = "/etc/ca.pem"
+client_certificates = "optional"
+
+[[clients]]
+name = "desk-7"
+token_file = "tokens/desk-7"
+certificate = "URI:spiffe://desk/7"
+models = ["btc"]
+admin = true
+sessions_max = 4
+in_flight_max = 64
+rate_max = 2000
+rate_burst = 50
 """
 
 
@@ -75,6 +98,11 @@ def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
     assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
     assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")
     assert eth.served_name == "eth"
+    assert config.tls is not None
+    assert (config.tls.certificate, config.tls.client_ca) == (str(tmp_path / "server.pem"), "/etc/ca.pem")
+    (client,) = config.clients
+    assert (client.token_file, client.rate_max) == (str(tmp_path / "tokens/desk-7"), 2000)
+    assert (config.observer_token_file, config.oip_token_file) == (str(tmp_path / "scrapers"), str(tmp_path / "door"))
 
 
 def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:

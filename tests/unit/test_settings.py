@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tickpath.console.settings import parse_buckets, parse_shape, serve_values
-from tickpath.server.config import ConfigError, make_config, read_config
+from tickpath.server.config import ConfigError, make_config
+from tickpath.server.config_file import read_config
 
 NOTHING_TYPED: dict[str, object] = dict.fromkeys(
     ("name", "host", "port", "uds", "observer_port", "spin", "cpu", "shapes", "buckets", "executor", "non_finite")

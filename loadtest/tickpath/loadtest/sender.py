@@ -161,10 +161,13 @@ class Sender:
             link = self._by_descriptor[descriptor]
             if events & EPOLLOUT and link.flush():
                 self._epoll.modify(descriptor, EPOLLIN)
-            byte_count = link.receive()
-            done_ns = self._clock_ns()
-            if byte_count:
-                answered += [link] * self._take(link, byte_count, done_ns)
+            more = True
+            while more:
+                byte_count = link.receive()
+                done_ns = self._clock_ns()
+                if byte_count:
+                    answered += [link] * self._take(link, byte_count, done_ns)
+                more = link.hides_more
         # After all of them: what the others have to say was measured, and counts.
         lost = [link for descriptor, _ in ready if (link := self._by_descriptor[descriptor]).ended]
         if lost:

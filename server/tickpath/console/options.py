@@ -1,14 +1,32 @@
 """Options that several commands have, and what reads them: what is wrong, click says of the option."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
 ADDRESS: Final = "127.0.0.1:7070"
+AT: Final = click.option(
+    "--at", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
+)
 LOG_FORMAT: Final = click.Choice(["human", "json"])
-AT: Final = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def credentials(command: Command) -> Command:
+    """Options of whatever connects to a server: what it shows of itself, and whom it trusts."""
+    for option in reversed(_CREDENTIALS):
+        command = option(command)
+    return command
+
+
+_CREDENTIALS: Final = (
+    click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
+    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
+    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
+    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
+)
 
 
 def read_shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:

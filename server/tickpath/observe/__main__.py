@@ -25,7 +25,14 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
 
-    return run(arguments.records_fd, arguments.tally_fd, arguments.name, arguments.host, arguments.port)
+    return run(
+        arguments.records_fd,
+        arguments.tally_fd,
+        arguments.name,
+        arguments.host,
+        arguments.port,
+        arguments.token_file,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default=socket.gethostname(), help="what the server is called (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--token-file", metavar="FILE", help="tokens, one of which a scrape must bring")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
     return parser
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from typing import Final
@@ -31,11 +31,13 @@ _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/1\.[01]\r
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. `path` is without the query; `accept` is empty where the header is missing."""
+    """What was asked for. `path` is without the query; `accept` and `authorization` are empty where the header is
+    missing."""
 
     method: str
     path: str
     accept: str
+    authorization: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def parse_request(head: bytes) -> Request:
     except HTTPException as error:
         raise BadRequestError(str(error)) from None
     path = line[2].decode("ascii").partition("?")[0]
-    return Request(line[1].decode("ascii"), path, headers.get("Accept", ""))
+    return Request(line[1].decode("ascii"), path, headers.get("Accept", ""), headers.get("Authorization", ""))
 
 
 class HttpServer:

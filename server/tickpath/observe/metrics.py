@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tickpath.observe.access import access_refused
 from tickpath.observe.gpu import GpuCollector, Nvml, installed
 from tickpath.observe.latency_metrics import Labels, LatencyMetrics
 from tickpath.observe.process_metrics import SeenCollector
@@ -186,6 +187,7 @@ class SnapshotCollector(Collector):
             count_value=int(self._snapshot.totals[GlobalCell.GC_PAUSES]),
             sum_value=int(self._snapshot.totals[GlobalCell.GC_PAUSE_NS]) / 1e9,
         )
+        yield access_refused(self._snapshot)
         yield from self._state()
         yield CounterMetricFamily(
             "tickpath_records_lost_total",

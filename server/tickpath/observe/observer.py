@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from tickpath.observe.metrics import Exposition
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import LayoutError, RecordReader
 from tickpath.observe.records import State
+from tickpath.observe.scrapers import Scrapers
 from tickpath.observe.tally import Tally
 from tickpath.observe.watched import Watched
 
@@ -48,8 +50,9 @@ tickpath observer of core {pid}
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, tally: Tally, core: CoreProcess, server_name: str) -> None:
+    def __init__(self, tally: Tally, core: CoreProcess, server_name: str, scrapers: Scrapers | None = None) -> None:
         self._tally = tally
+        self._scrapers = scrapers
         self._core = core
         self._watched = Watched(core, tally.kept.counters)
         self._exposition = Exposition(core.pid, server_name)
@@ -72,7 +75,7 @@ class Observer:
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD expected", "Allow: GET, HEAD")
         match request.path:
             case "/metrics":
-                return await self._metrics(request.accept)
+                return self._stranger(request) or await self._metrics(request.accept)
             case "/livez":
                 return self._live()
             case "/readyz":
@@ -86,6 +89,11 @@ class Observer:
             self._renderer, self._exposition.render, self._tally.snapshot(), self._watched.seen(), accept
         )
         return Response(HTTPStatus.OK, body, content_type)
+
+    def _stranger(self, request: Request) -> Response | None:
+        if self._scrapers is None or self._scrapers.may(request.authorization):
+            return None
+        return say(HTTPStatus.UNAUTHORIZED, "a token is asked for here", "WWW-Authenticate: Bearer")
 
     def _index(self) -> Response:
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
@@ -109,16 +117,19 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, tally_fd: int | None, server_name: str, host: str, port: int) -> int:
+def run(
+    records_fd: int, tally_fd: int | None, server_name: str, host: str, port: int, token_file: str | None = None
+) -> int:
     """Observe until the core ends or a signal comes. Returns the exit status. `tally_fd`: memory in which what was
-    counted outlives this process; None: it does not."""
+    counted outlives this process; None: it does not. `token_file`: tokens, one of which a scrape must bring."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
         tally = Tally(reader, os.memfd_create("tickpath-tally") if tally_fd is None else tally_fd)
         if tally.kept.problem:
             sys.stderr.write(f"tickpath observer: histograms begin anew: {tally.kept.problem}\n")
-        return asyncio.run(_observe(Observer(tally, core, server_name), core, host, port))
+        scrapers = None if token_file is None else Scrapers(Path(token_file))
+        return asyncio.run(_observe(Observer(tally, core, server_name, scrapers), core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:

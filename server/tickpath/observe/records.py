@@ -26,7 +26,7 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 7
+LAYOUT_VERSION: Final = 8
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -72,6 +72,12 @@ class GlobalCell(enum.IntEnum):
     FEEDS = enum.auto()  # open now
     FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
     FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
+    HANDSHAKES_FAILED = enum.auto()  # connections to the TLS port that never became sessions
+    REFUSED_STRANGERS = enum.auto()  # sessions refused since the client did not show who it is
+    REFUSED_SESSIONS = enum.auto()  # and since it has as many as it may
+    REFUSED_RIGHTS = enum.auto()  # requests for what the client may not ask
+    REFUSED_RATE = enum.auto()  # and over its rate
+    REFUSED_IN_FLIGHT = enum.auto()  # and over what it may have in flight
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 

@@ -57,10 +57,11 @@ class Canary:
 class Route:
     """Where a handle leads. `gone` says why, where that is nowhere."""
 
-    __slots__ = ("canary", "gone", "handle", "live", "shadow")
+    __slots__ = ("canary", "gone", "handle", "live", "model", "shadow")
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, model: str) -> None:
         self.handle = handle
+        self.model = model
         self.live: Version | None = None
         self.gone = Refusal(Code.UNKNOWN_MODEL, "")
         self.canary: Canary | None = None
@@ -262,7 +263,7 @@ class Catalogue:
 
     def _route(self, name: str, key: str | Signature) -> Route:
         if (route := self._routes.get((name, key))) is None:
-            route = self._routes[name, key] = Route(len(self.routes))
+            route = self._routes[name, key] = Route(len(self.routes), name)
             self.routes.append(route)
         return route
 

@@ -24,6 +24,7 @@ class ObserverProcess(ChildProcess):
         self._host = config.observer_host
         self._port = config.observer_port or 0
         self._cpus = cpus
+        self._token_file = config.observer_token_file
         self.url = ""
 
     def command(self) -> list[str]:
@@ -38,6 +39,7 @@ class ObserverProcess(ChildProcess):
             "--port",
             str(self._port),
         ]
+        command += ["--token-file", self._token_file] if self._token_file else []
         return [*command, "--cpus", ",".join(map(str, sorted(self._cpus)))] if self._cpus else command
 
     def stop(self) -> None:

@@ -100,6 +100,10 @@ class Hello(Message, frozen=True, tag=1):
     client: Annotated[str, msgspec.Meta(max_length=CLIENT_CHARS_MAX)]
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
+    def __repr__(self) -> str:
+        """Never the token, wherever it is printed."""
+        return f"Hello(protocol={self.protocol}, client={self.client!r}, token={'...' if self.token else ''!r})"
+
 
 class Welcome(Message, frozen=True, tag=2):
     """The answer to Hello: the session is open."""
