@@ -139,6 +139,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     metavar="S",
     help="Reload what is new in FOLDER.",
 )
+@click.option("--record", metavar="DIR", help="Keep requests and answers there: docs/RECORDING.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, a folder of models, or all of a FILE.toml."""

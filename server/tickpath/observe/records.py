@@ -26,7 +26,7 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 6
+LAYOUT_VERSION: Final = 7
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -69,6 +69,8 @@ class GlobalCell(enum.IntEnum):
     FEEDS = enum.auto()  # open now
     FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
     FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
+    RECORDED = enum.auto()  # entries of the recording that are in a file
+    RECORD_DROPPED = enum.auto()  # entries that are in none, since there was no room
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
