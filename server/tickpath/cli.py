@@ -17,6 +17,7 @@ try:
     from tickpath.console.models import models
     from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.replay import replay
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.loadtest.command import loadtest
@@ -249,6 +250,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(replay)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

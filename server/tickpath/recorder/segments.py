@@ -12,8 +12,6 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -88,12 +86,10 @@ def decode_header(data: memoryview) -> tuple[SegmentHeader, int]:
         raise RecordingError(f"its header is damaged: {error}") from None
 
 
-@contextmanager
-def mapped(path: Path) -> Iterator[memoryview]:
-    """A file's bytes, read as they are looked at; they must not be held on to. Raises OSError."""
+def mapped(path: Path) -> memoryview:
+    """A file's bytes, read as they are looked at. Raises OSError."""
     with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:  # which can't be mapped
-            yield memoryview(b"")
-            return
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory, memoryview(memory) as view:
-            yield view
+        # Nothing can't be mapped; and a segment that is written may become shorter again, which ends who has it mapped.
+        if path.suffix == OPEN or not os.fstat(file.fileno()).st_size:
+            return memoryview(file.read())
+        return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))  # unmapped when nobody looks at it

@@ -192,24 +192,29 @@ def _recover(path: Path) -> Path | None:
     """Cut a segment behind its last whole entry and close it; one without a header goes. Returns what it is now."""
     good = entries = 0
     torn = ""
-    with mapped(path) as data:
-        size = len(data)
-        try:
-            _, good = decode_header(data)
-            for _ in read_entries(data, good):
-                entries += 1
-            good = size
-        except RecordingError as error:
-            log.warning("left alone: %s: %s", path, error)
-            return None
-        except DamagedError as error:
-            good, torn = error.offset, str(error)
+    data = mapped(path)
+    try:
+        _, good = decode_header(data)
+        for _ in read_entries(data, good):
+            entries += 1
+        good = len(data)
+    except RecordingError as error:
+        log.warning("left alone: %s: %s", path, error)
+        return None
+    except DamagedError as error:
+        good, torn = error.offset, str(error)
     if not good:
-        log.warning("removed %s, %d bytes: %s", path, size, torn)
+        log.warning("removed %s, %d bytes: %s", path, len(data), torn)
         path.unlink()
         return None
     if torn:
-        log.warning("recovered %s: %d entries are whole; %d bytes behind them are torn: %s", path, entries, size - good, torn)
+        log.warning(
+            "recovered %s: %d entries are whole; %d bytes behind them are torn: %s",
+            path,
+            entries,
+            len(data) - good,
+            torn,
+        )
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(file, good)
@@ -224,17 +229,18 @@ def _recover(path: Path) -> Path | None:
 def _where(path: Path, run: str) -> tuple[int, int]:
     """The number and the last sequence of a segment of this core's life; zeros where it is of another."""
     last = 0
-    with mapped(path) as data:
-        try:
-            header, start = decode_header(data)
-            if header.run != run:
-                return 0, 0
-            for _, entry in read_entries(data, start):
-                last = max(last, entry.sequence)
-        except RecordingError:
+    data = mapped(path)
+    try:
+        header, start = decode_header(data)
+        if header.run != run:
             return 0, 0
-        except DamagedError:
-            pass
+        for _, entry in read_entries(data, start):
+            last = max(last, entry.sequence)
+    except RecordingError:
+        return 0, 0
+    except DamagedError as error:
+        if not error.offset:
+            return 0, 0
     return header.number, last
 
 
