@@ -14,15 +14,13 @@ from tickpath.wire import ITEM_BYTES, Code, Failure, Result, ServerMessage, Tens
 SHOWN_MAX: Final = 10
 OK: Final = "OK"
 # What depends on when a request came and on what else there was, not on the model: that these differ says nothing.
-OF_TIME: Final = frozenset(
-    code.name for code in (Code.DEADLINE, Code.SUPERSEDED, Code.OVERLOADED, Code.CANCELLED)
-)
+OF_TIME: Final = frozenset(code.name for code in (Code.DEADLINE, Code.SUPERSEDED, Code.OVERLOADED, Code.CANCELLED))
 
 
 class Difference(msgspec.Struct, frozen=True):
     """An answer that is not the recorded one. `session` and `id` are those that were recorded. `abs_max` is the largest
-    difference of two values, None where they can't be subtracted; `ulp_max` is in steps of the output's own floats, None
-    where it has none; NaN beside a number is in neither and counts as `values`."""
+    difference of two values, None where they can't be subtracted; `ulp_max` is in steps of the output's own floats,
+    None where it has none; NaN beside a number is in neither and counts as `values`."""
 
     model: str
     client: str

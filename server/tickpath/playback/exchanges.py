@@ -51,8 +51,8 @@ class Session(NamedTuple):
 
 class Exchange(NamedTuple):
     """A request and where its answer is; places are of segments, offsets of an entry's body in one. `reply_segment`
-    NONE: there is no answer. `handle` NONE: it is of no model, or of one that the recording does not tell; CANCEL: it takes
-    another one back. The end of a session is one too, of length 0."""
+    NONE: there is no answer. `handle` NONE: it is of no model, or of one that the recording does not tell; CANCEL: it
+    takes another one back. The end of a session is one too, of length 0."""
 
     unix_ns: int
     session: int

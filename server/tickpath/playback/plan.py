@@ -26,8 +26,8 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`indices` of exchanges in the order of their arrival, and their `offsets_ns` from the start; the `sessions` in which
-    they came, in the order of their first ones; `left_out` says how many requests are not played, and why."""
+    """`indices` of exchanges in the order of their arrival, and their `offsets_ns` from the start; the `sessions` in
+    which they came, in the order of their first ones; `left_out` says how many requests are not played, and why."""
 
     indices: NANOSECONDS
     offsets_ns: NANOSECONDS

@@ -76,6 +76,7 @@ class Player:
         self._bodies = Bodies(exchanges.segments)
         self._address = address
         self._choice = choice
+        self._paced = choice.speed is not None
         self._in_flight_max = in_flight_max
         self._token = token
         self._stop, self._never = os.pipe()
@@ -92,14 +93,13 @@ class Player:
 
     def play(self, plan: Plan, shown: Callable[[int], None]) -> None:
         """All of it. Raises TickpathError, ServerLostError, RecordingError, OSError."""
-        paced = self._choice.speed is not None
         for session in plan.sessions[:LINKS_BEFORE]:
             self._link(session)
         start_ns = time.monotonic_ns() + LEAD_NS
         offsets = plan.offsets_ns.tolist()
         for row, index in enumerate(plan.indices.tolist()):
             exchange = self._exchanges[index]
-            intended_ns = start_ns + offsets[row] if paced else time.monotonic_ns()
+            intended_ns = start_ns + offsets[row] if self._paced else time.monotonic_ns()
             self._play(row, exchange, intended_ns)
             shown(row + 1)
         self._sender.settle(time.monotonic_ns() + SETTLE_NS)
@@ -178,29 +178,24 @@ class Player:
         self, row: int, message: ClientMessage, exchange: Exchange, dialogue: PlaybackDialogue
     ) -> ClientMessage | str:
         """The request as it is sent here; or why it is not."""
-        paced = self._choice.speed is not None
-        timeless = {} if paced else {"budget_ns": 0}
-        match message:
-            case Cancel():
-                if not paced or (new_id := self._ids.get((exchange.session, message.id))) is None:
-                    return OF_TIME
-                return Cancel(new_id)
-            case Infer():
-                handle = self._handle(exchange, dialogue)
-                key = message.key if paced else 0
-                if handle is None:
-                    return NOT_SERVED
-                return msgspec.structs.replace(message, id=row + FIRST_ID, handle=handle, key=key, **timeless)
-            case OpenFeed():
-                handle = self._handle(exchange, dialogue)
-                return NOT_SERVED if handle is None else self._open(row, message, exchange, handle)
-            case Tick() | CloseFeed() | SnapshotFeed():
-                feed = self._feeds.get((self._run(exchange), message.feed), NONE)
-                if feed == NONE:
-                    return self._lost_feeds.get((self._run(exchange), message.feed), FEED_REFUSED)
-                more = timeless if isinstance(message, Tick) else {}
-                return msgspec.structs.replace(message, id=row + FIRST_ID, feed=feed, **more)
-        return FEED_REFUSED
+        if isinstance(message, Cancel):
+            new_id = self._ids.get((exchange.session, message.id)) if self._paced else None
+            return OF_TIME if new_id is None else Cancel(new_id)
+        if isinstance(message, Infer | Tick) and not self._paced:
+            message = msgspec.structs.replace(
+                message, budget_ns=0, **({"key": 0} if isinstance(message, Infer) else {})
+            )
+        if isinstance(message, Infer | OpenFeed):
+            if (handle := self._handle(exchange, dialogue)) is None:
+                return NOT_SERVED
+            if isinstance(message, OpenFeed):
+                return self._open(row, message, exchange, handle)
+            return msgspec.structs.replace(message, id=row + FIRST_ID, handle=handle)
+        assert isinstance(message, Tick | CloseFeed | SnapshotFeed), "no other request is recorded"
+        key = (self._run(exchange), message.feed)
+        if (feed := self._feeds.get(key, NONE)) == NONE:
+            return self._lost_feeds.get(key, FEED_REFUSED)
+        return msgspec.structs.replace(message, id=row + FIRST_ID, feed=feed)
 
     def _open(self, row: int, message: OpenFeed, exchange: Exchange, handle: int) -> OpenFeed | str:
         run = self._run(exchange)
@@ -257,4 +252,3 @@ class Player:
                     model.name, client.client, client.number, then.id, *by, then.version, message.version
                 )
         self.tally.add(model.name, Outcome(code_of(then), code_of(message), found))
-

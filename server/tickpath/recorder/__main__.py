@@ -20,9 +20,7 @@ def main() -> int:
     os.nice(NICE)
     if arguments.cpus:
         os.sched_setaffinity(0, map(int, arguments.cpus.split(",")))
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s recorder: %(message)s", stream=sys.stderr
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s recorder: %(message)s", stream=sys.stderr)
     import msgspec
 
     from tickpath.recorder.recorder import Settings, run

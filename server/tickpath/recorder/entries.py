@@ -1,7 +1,7 @@
 """Entries: what the core hands to the recorder, and what lies in a segment, in one form. Pure.
 
-    entry    length u32, checksum u32, sequence u64, at_ns u64, session u32, kind u8, 3 zero bytes; the body; zeros up to
-             the next multiple of 8. All little-endian. `length` counts what follows the checksum, without those zeros.
+    entry    length u32, checksum u32, sequence u64, at_ns u64, session u32, kind u8, 3 zero bytes; the body; padding
+             up to the next multiple of 8. All little-endian. `length` counts what follows the checksum, padding aside.
 
 The checksum is CRC-32 (zlib's: in every Python, and in every language a log is read with) over the length and over what
 follows the checksum. The core leaves it 0, since it has better things to do; the recorder puts it in.
@@ -156,8 +156,8 @@ def read_entries(data: memoryview, at: int) -> Iterator[tuple[int, Entry]]:
         length, crc, sequence, at_ns, session, kind = HEADER.unpack_from(data, at)
         if length < REST_BYTES:
             raise DamagedError(at, f"an entry's length is at least {REST_BYTES}, {length} came")
-        if at + PREFIX_BYTES + length > end:
-            raise DamagedError(at, f"an entry begins and is cut off: {end - at} bytes of {PREFIX_BYTES + length}")
+        if at + padded(length) > end:
+            raise DamagedError(at, f"an entry begins and is cut off: {end - at} bytes of {padded(length)}")
         if checksum(data[at : at + PREFIX_BYTES + length], length) != crc:
             raise DamagedError(at, "an entry's checksum is wrong: its bytes are not those that were written")
         if kind not in _KINDS:

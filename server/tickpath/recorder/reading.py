@@ -23,9 +23,8 @@ NO_HEADER: Final = SegmentHeader("", "", 0, 0, 0)
 class Segment:
     """One file. Iterate it once, to the end: then it knows what there was, `torn` and `missing` too.
 
-    Damage never raises: what lies behind it is not read, and
-    `torn` says where it begins, why, and how many bytes that is. What is no segment raises RecordingError; OSError where
-    it can't be read.
+    Damage never raises: what lies behind it is not read, and `torn` says where it begins, why, and how many bytes that
+    is. What is no segment raises RecordingError; OSError where it can't be read.
     """
 
     def __init__(self, path: Path) -> None:

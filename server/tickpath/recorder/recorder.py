@@ -66,7 +66,7 @@ class Recorder:
                 self._sync_s = now_s + SYNC_S
                 self._writer.sync()
         except OSError as error:
-            self._fail(error.strerror, now_s)
+            self._fail(error.strerror or str(error), now_s)
             return False
         except FullError as error:
             self._fail(str(error), now_s)

@@ -74,7 +74,9 @@ def decode_header(data: memoryview) -> tuple[SegmentHeader, int]:
         raise RecordingError(f"format {FORMAT} is expected, {form} came: read it with the release that wrote it")
     end = _START.size + text_bytes
     if text_bytes > TEXT_BYTES_MAX:
-        raise RecordingError(f"its header is damaged: at most {TEXT_BYTES_MAX} bytes of text are expected, not {text_bytes}")
+        raise RecordingError(
+            f"its header is damaged: at most {TEXT_BYTES_MAX} bytes of text are expected, not {text_bytes}"
+        )
     if end > len(data):
         raise DamagedError(0, f"its header is cut off: {len(data)} bytes of {end} and more")
     text = data[_START.size : end]

@@ -182,9 +182,7 @@ class SegmentWriter:
 
     def _find_closed(self) -> None:
         self._closed = {
-            path: path.stat().st_size
-            for path in find_segments(self._folder)
-            if path != self._path or self._file < 0
+            path: path.stat().st_size for path in find_segments(self._folder) if path != self._path or self._file < 0
         }
 
 

@@ -56,9 +56,7 @@ PUBLISH_S: Final = 0.1
 _RARE: Final = (OpenFeed, CloseFeed, SnapshotFeed, Cancel)
 # A frame's tag stands behind the 4 bytes of its length and the one that says how long its array is.
 _TAG_AT: Final = PREFIX_BYTES + 1
-_SAID: Final = frozenset(
-    kind.__struct_config__.tag for kind in (Result, Failure, FeedOpened, FeedSnapshot, FeedClosed)
-)
+_SAID: Final = frozenset(kind.__struct_config__.tag for kind in (Result, Failure, FeedOpened, FeedSnapshot, FeedClosed))
 
 
 class Recording:
@@ -225,7 +223,9 @@ def _lock(folder: Path) -> int:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"can't record in {folder}: {error.strerror}: name a folder that this user may write") from None
+        raise ConfigError(
+            f"can't record in {folder}: {error.strerror}: name a folder that this user may write"
+        ) from None
     end_s = monotonic() + LOCK_S_MAX
     while True:
         try:
