@@ -3,10 +3,10 @@ nothing much is taken. Everything that reads a recording, up to the index that a
 
 from pathlib import Path
 
-import pytest
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.wire.vectors import FOLDER
+from tests.wire.vectors import FOLDER, MessageVectors
 
 from tickpath.playback.exchanges import Exchanges
 from tickpath.recorder.entries import Entry, Kind, make_entry, seal
@@ -76,7 +76,6 @@ def read(folder: Path, data: bytes) -> tuple[list[Entry], str]:
         exchanges.add(segment)
         entries = [entry for _, entry in Segment(path)]
     except RecordingError as error:
-        assert str(path) in str(error)
         return [], str(error)
     assert len(exchanges) <= len(entries)
     assert sum(len(entry.body) for entry in entries) <= len(data)
@@ -103,12 +102,12 @@ def test_any_bytes_behind_a_header(tmp_path: Path, data: bytes) -> None:
     assert entries == []
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_every_truncation_gives_every_whole_entry(tmp_path: Path, length: int) -> None:
+def test_every_truncation_gives_every_whole_entry(tmp_path: Path) -> None:
     all_entries, _ = read(tmp_path, WHOLE)
-    entries, torn = read(tmp_path, WHOLE[:length])
-    assert torn
-    assert entries == all_entries[: len(entries)]
+    for length in range(len(WHOLE)):
+        entries, torn = read(tmp_path, WHOLE[:length])
+        assert torn
+        assert entries == all_entries[: len(entries)]
 
 
 @ANY
@@ -140,14 +139,13 @@ def test_any_entry_with_a_right_checksum(tmp_path: Path, kind: int, session: int
 
 
 def test_any_vector_of_the_protocol_is_taken(tmp_path: Path) -> None:
-    import json
-
     ring = RingWriter(1 << 24)
     for name, kind in (("client", Kind.REQUEST), ("server", Kind.REPLY)):
-        for vector in json.loads((FOLDER / f"{name}.json").read_text())["vectors"]:
-            if "frame" in vector:
-                ring.put(kind, 1, 1, bytes.fromhex(vector["frame"])[PREFIX_BYTES:])
+        vectors = msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=MessageVectors)
+        for vector in (*vectors.valid, *vectors.invalid):
+            ring.put(kind, 1, 1, bytes.fromhex(vector.frame)[PREFIX_BYTES:])
     chunk, _ = RingReader(ring.fd).peek(1 << 24)
     ring.close()
-    entries, _ = read(tmp_path, HEADER + bytes(seal(chunk).entries))
-    assert len(entries) == seal(chunk).total
+    batch = seal(chunk)
+    entries, _ = read(tmp_path, HEADER + bytes(batch.entries))
+    assert len(entries) == batch.total > 100

@@ -125,7 +125,7 @@ class Recorder:
 
 
 def run(settings: Settings) -> int:
-    """Record until the core ends or SIGTERM comes, then write the rest. Returns 0, or 1 after a line on stderr."""
+    """Record until the core ends or says that it will, or SIGTERM comes; then write the rest. Returns 0, or 1 after a line on stderr."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _frame: stopping.append(got))
@@ -137,7 +137,8 @@ def run(settings: Settings) -> int:
     poll.register(core, select.POLLIN)
     writer = SegmentWriter(Path(settings.folder), settings.server, settings.run, settings.limits)
     try:
-        recorder = Recorder(RingReader(settings.ring_fd), writer, writer.recover())
+        ring = RingReader(settings.ring_fd)
+        recorder = Recorder(ring, writer, writer.recover())
     except OSError as error:
         log.error("%s: %s", settings.folder, error.strerror)
         return 1
@@ -145,7 +146,7 @@ def run(settings: Settings) -> int:
         os.write(sys.stdout.fileno(), msgspec.json.encode({"recorder": settings.folder}) + b"\n")
     except BrokenPipeError:  # the core has ended in the middle of its start
         return 0
-    while not stopping:
+    while not stopping and not ring.ended:
         if not recorder.move(time.monotonic()) and poll.poll(PERIOD_S * 1e3):
             break
     recorder.finish()

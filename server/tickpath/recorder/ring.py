@@ -1,7 +1,7 @@
 """The memory by which entries get from the core to the recorder. One writer (the core's loop thread), one reader (the
 recorder); nothing here locks or waits, since the core must never wait for a disk.
 
-    head     bytes ever put, padding included; written by the core
+    head     bytes ever put, padding included; then 1 once nothing more will be put: written by the core
     taken    bytes ever taken; then what became of entries, each a u64 that only counts up: written by the recorder
     ring     the entries (see entries.py), one behind the other. One that would not end before the ring does begins at
              its start; a length of 0 says so
@@ -42,18 +42,19 @@ class RingWriter:
         # All of it is there from the start: a page that is first touched on a request's way costs it a microsecond.
         self._memory = mmap.mmap(self.fd, RING_OFFSET + ring_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         view = memoryview(self._memory)
-        self._head_cell = view[:8].cast("Q")
+        self._head_cell = view[:16].cast("Q")
         self._cells = view[TAKEN_OFFSET : TAKEN_OFFSET + 8 * len(ReaderCell)].cast("Q")
         self._ring = view[RING_OFFSET:]
         self._size = ring_bytes
         self._head = 0
         self._taken = 0  # when it was last looked at: the cell's cache line belongs to the reader
-        self._sequence = 0
+        self.sequence = 0
+        """What there was to say, dropped or not."""
         self.dropped = 0
 
     def put(self, kind: Kind, session: int, at_ns: int, body: bytes | memoryview) -> bool:
         """Whether there was room; what is dropped is counted."""
-        self._sequence += 1
+        self.sequence += 1
         body_bytes = len(body)
         length = REST_BYTES + body_bytes
         needed = padded(length)
@@ -69,11 +70,15 @@ class RingWriter:
         if needed > left:
             _LENGTH.pack_into(self._ring, at, 0)
             at = 0
-        _pack(self._ring, at, length, 0, self._sequence, at_ns, session, kind)
+        _pack(self._ring, at, length, 0, self.sequence, at_ns, session, kind)
         at += HEADER_BYTES
         self._ring[at : at + body_bytes] = body
         self._head = self._head_cell[0] = end
         return True
+
+    def end(self) -> None:
+        """Nothing more will be put: the recorder writes what there is, and ends."""
+        self._head_cell[1] = 1
 
     def written(self) -> int:
         """Entries that the recorder has put into files."""
@@ -100,7 +105,7 @@ class RingReader:
         # mmap's offsets count in pages, and 64 KiB is a multiple of them.
         self._page = mmap.mmap(fd, RING_OFFSET - TAKEN_OFFSET, offset=TAKEN_OFFSET)
         view = memoryview(self._memory)
-        self._head_cell = view[:8].cast("Q")
+        self._head_cell = view[:16].cast("Q")
         self._ring = view[RING_OFFSET:]
         self._size = total - RING_OFFSET
         self._cells = memoryview(self._page)[: 8 * len(ReaderCell)].cast("Q")
@@ -122,6 +127,11 @@ class RingReader:
                 break
             at, taken = at + padded(length), taken + padded(length)
         return bytearray(self._ring[start:at]), taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be put."""
+        return self._head_cell[1] != 0
 
     def done(self, taken: int, written: int = 0, lost: int = 0) -> None:
         """What was peeked at is dealt with: so many entries are in a file, so many are not."""

@@ -117,6 +117,14 @@ class ChildProcess(ABC):
             os.close(self._pidfd)
             self._pidfd = -1
 
+    @property
+    def ended(self) -> bool:
+        """It does not run, for now."""
+        return self._process is not None and self._process.poll() is not None
+
+    def _ask_to_end(self, process: subprocess.Popen[str]) -> None:
+        process.terminate()
+
     def kill(self) -> None:
         """End it at once, without waiting for it."""
         if self._process is not None:
@@ -127,7 +135,7 @@ class ChildProcess(ABC):
         self._stopping = True
         self._unwatch()
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._ask_to_end(self._process)
             try:
                 self._process.wait(self._stop_s)
             except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Set
 from typing import Any, Final
@@ -32,6 +33,16 @@ class RecorderProcess(ChildProcess):
     def start(self) -> None:
         self._recording.describe_again()
         super().start()
+
+    def stop(self) -> None:
+        """It writes what there still is. One that has died just now is started again for that."""
+        self._recording.ring.end()
+        if self.ended:
+            self.start()
+        super().stop()
+
+    def _ask_to_end(self, process: subprocess.Popen[str]) -> None:
+        """It has been told, by the ring: a signal could come before it can take one."""
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "tickpath.recorder", msgspec.json.encode(self._settings).decode()]

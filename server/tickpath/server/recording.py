@@ -84,8 +84,11 @@ class Recording:
         """The recorder has ended: the last counts, and whether anything is missing."""
         if self._timer is not None:
             self._timer.stop()
-        self._count()
-        log.info("recorded %d entries in %s; %d were dropped", self.ring.written(), self.config.dir, self._dropped())
+        written = self.ring.written()
+        dropped = self.ring.sequence - written
+        if self._service is not None:
+            self._tell(self._service, written, dropped)
+        log.info("recorded %d entries in %s; %d were dropped", written, self.config.dir, dropped)
         os.close(self.lock_fd)
 
     def next_session(self) -> int:
@@ -118,17 +121,14 @@ class Recording:
 
     def _publish_later(self) -> None:
         assert self._timer is not None
+        assert self._service is not None
         self.describe()
-        self._count()
+        self._tell(self._service, self.ring.written(), self.ring.dropped + self.ring.lost())
         self._timer.start(PUBLISH_S, self._publish_later)
 
-    def _count(self) -> None:
-        if self._service is not None:
-            self._service.records.set_cell(GlobalCell.RECORDED, self.ring.written())
-            self._service.records.set_cell(GlobalCell.RECORD_DROPPED, self._dropped())
-
-    def _dropped(self) -> int:
-        return self.ring.dropped + self.ring.lost()
+    def _tell(self, service: Service, written: int, dropped: int) -> None:
+        service.records.set_cell(GlobalCell.RECORDED, written)
+        service.records.set_cell(GlobalCell.RECORD_DROPPED, dropped)
 
 
 class RecordedSession(Session):
