@@ -33,6 +33,8 @@ COUNTERS = [
     "tickpath_slow_readers_dropped_total",
     "tickpath_protocol_errors_total",
     "tickpath_gc_pause_seconds_total",
+    "tickpath_recorded_total",
+    "tickpath_record_dropped_total",
     "tickpath_records_lost_total",
     "tickpath_loads_failed_total",
 ]

@@ -52,7 +52,7 @@ SMALL: dict[str, Any] = {"ring_bytes": RING_BYTES, "segment_bytes": MIB, "bytes_
 def counts(server: RunningServer) -> tuple[int, int]:
     """Entries that were recorded, and dropped."""
     assert server.ready.observer is not None
-    scrape = Scrape(fetch(server.ready.observer))
+    scrape = Scrape("\n".join(fetch(server.ready.observer)))
     return int(scrape.value("tickpath_recorded_total")), int(scrape.value("tickpath_record_dropped_total"))
 
 

@@ -59,9 +59,12 @@ def test_another_version_differs_and_is_told_by_how_much(recorded: tuple[Path, i
     zeros = 3  # nothing times anything is nothing
     assert report["differ"] == 3 * COUNT - zeros
     assert report["same"] == total - report["differ"]
-    assert (report["ulp_max"], report["decided_otherwise"]) == (1, 0)
+    assert report["ulp_max"] in (1, 2)
+    assert report["decided_otherwise"] == 0
     first = report["differences"][0]
-    assert (first["model"], first["output"], first["ulp_max"]) == ("scale", "y", 1)
+    assert (first["model"], first["output"]) == ("scale", "y")
+    assert 0 < first["ulp_max"] <= 2
+    assert 0 < first["abs_max"] < 1e-3
     assert first["client"].startswith("desk-")
     assert len(report["differences"]) == 10
     pairs = {pair["model"]: pair for pair in report["versions"]}
@@ -79,7 +82,7 @@ def test_one_model_alone_and_in_another_name(recorded: tuple[Path, int], tmp_pat
         replayed = [(pair["recorded"], pair["replayed"]) for pair in report["versions"]]
         assert replayed == [("1", "7")]
         report = replay(str(folder), "--to", server.address, "--speed", "max")
-        assert report["left_out"]["of models that this server does not serve"] == 3 * COUNT
+        assert report["left_out"]["of models that this server does not serve"] == 3 * COUNT + 2
 
 
 def test_what_was_refused_then_and_is_answered_now_is_told(tmp_path: Path) -> None:
