@@ -39,6 +39,8 @@ from tickpath.wire import (
     encode_frame,
 )
 
+Asking = Infer | Tick | OpenFeed | CloseFeed | SnapshotFeed
+
 # Between the moment when all is ready and the first request.
 LEAD_NS: Final = 1_000_000
 # Connections opened before the first request; those of later sessions open when they are first needed, which holds up
@@ -141,6 +143,7 @@ class Player:
             return
         while len(link.waiting) >= link.in_flight_max or sender.in_flight >= self._in_flight_max:
             now_ns = sender.turn(now_ns)
+        assert isinstance(message, Asking), "no other request is recorded"
         self._ids[exchange.session, message.id] = row + FIRST_ID
         self._asked[row] = exchange
         sender.send(link, frame, row, intended_ns, now_ns)

@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
     run: str
     core_pid: int
     limits: Limits
-    log_format: LogFormat = "text"
+    log_format: LogFormat = "human"
 
 
 class Recorder:
