@@ -26,7 +26,7 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 8
+LAYOUT_VERSION: Final = 9
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -78,6 +78,8 @@ class GlobalCell(enum.IntEnum):
     REFUSED_RIGHTS = enum.auto()  # requests for what the client may not ask
     REFUSED_RATE = enum.auto()  # and over its rate
     REFUSED_IN_FLIGHT = enum.auto()  # and over what it may have in flight
+    RECORDED = enum.auto()  # entries of the recording that are in a file
+    RECORD_DROPPED = enum.auto()  # entries that are in none, since there was no room
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 

@@ -11,7 +11,9 @@ import msgspec
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.access_config import WORDS, ClientConfig, Group, Mode, TlsConfig, is_loopback, problem_of
+from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
+from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -23,7 +25,6 @@ NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-PLACE_PATTERN = r"^[^\0]+\Z"
 Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 FILE_NAME_PATTERN = r"^[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
@@ -41,12 +42,6 @@ Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 # A share or an amount: what is no number, or no bound, gates nothing.
 Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
-# What is infinite, or no number, bounds nothing.
-Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-# A bound of every output, or of those named.
-Limit = Number | dict[str, Number] | None
-# What becomes of values that should not be. pass: nobody looks, so it costs nothing.
-Reaction = Literal["refuse", "flag", "pass"]
 
 
 class ConfigError(Exception):
@@ -67,25 +62,6 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[str, str] = {}
     # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
     warm_up: Literal["refuse", "pad"] = "refuse"
-
-
-class NumericPolicy(msgspec.Struct, frozen=True):
-    """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
-
-    inputs: Reaction = "refuse"
-    outputs: Reaction = "pass"
-    bounds: Reaction = "refuse"
-    output_min: Limit = None
-    output_max: Limit = None
-
-    @property
-    def checks_bounds(self) -> bool:
-        return self.bounds != "pass" and (self.output_min is not None or self.output_max is not None)
-
-    @property
-    def flags(self) -> bool:
-        """Whether an answer may carry a flag."""
-        return "flag" in (self.inputs, self.outputs) or (self.bounds == "flag" and self.checks_bounds)
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,6 +214,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch_s: Seconds | None = None
     # Hours of the day, local time, in which nothing is loaded, unloaded or collected: `09:30-16:00`.
     quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
+    # What is asked and answered, kept in files (see record_config.py); None: nothing is.
+    record: RecordConfig | None = None
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -270,6 +248,8 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError(problem)
     if not config.insecure:
         _check_open(config)
+    if config.record is not None and (why := check_record(config.record)):
+        raise ConfigError(why)
     return config
 
 
@@ -369,8 +349,13 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
     there are."""
     for pattern, words in _WORDS.items():
         problem = problem.replace(f"matching regex {pattern!r}", words)
-    for table, inner in (("$.models", ModelConfig), ("$.clients", ClientConfig), ("$.tls", TlsConfig)):
-        kind = inner if table in problem else kind
+    tables: dict[str, type[msgspec.Struct]] = {
+        "$.models": ModelConfig,
+        "$.clients": ClientConfig,
+        "$.tls": TlsConfig,
+        "$.record": RecordConfig,
+    }
+    kind = next((inner for table, inner in tables.items() if table in problem), kind)
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):

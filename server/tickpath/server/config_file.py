@@ -8,7 +8,7 @@ from tickpath.server.config import ConfigError
 # Keys of each table that are paths.
 _OF_SERVER = ("repository", "observer_token_file", "oip_token_file")
 _OF_CLIENT = ("token_file",)
-_OF_TLS = ("certificate", "key", "client_ca")
+_OF_TABLES = {"tls": ("certificate", "key", "client_ca"), "record": ("dir",)}
 
 
 def parse_sizes(text: str) -> tuple[int | str, ...]:
@@ -37,8 +37,9 @@ def read_config(path: Path) -> dict[str, object]:
         values["clients"] = [
             _settle_paths(client, _OF_CLIENT, path) if isinstance(client, dict) else client for client in clients
         ]
-    if isinstance(tls := values.get("tls"), dict):
-        values["tls"] = _settle_paths(tls, _OF_TLS, path)
+    for name, keys in _OF_TABLES.items():
+        if isinstance(table := values.get(name), dict):
+            values[name] = _settle_paths(table, keys, path)
     return values
 
 

@@ -45,6 +45,8 @@ from tickpath.server.loader import Loader
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
+from tickpath.server.recorder_process import RecorderProcess
+from tickpath.server.recording import Recording
 from tickpath.server.service import Service
 from tickpath.server.source import ModelSource
 from tickpath.server.tls import HANDSHAKES_MAX
@@ -99,8 +101,9 @@ class _Core:
             other_cpus = _pin(config.cpu)
             observer = self._start_observer(loop, listeners, other_cpus, stack)
             door = self._start_door(loop, listeners, other_cpus, stack)
+            recording, recorder = self._start_recorder(loop, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
-            gate = Gate(service, access)
+            gate = Gate(service, access, recording)
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
@@ -109,8 +112,10 @@ class _Core:
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
-            for child in filter(None, (observer, door)):
+            for child in filter(None, (observer, door, recorder)):
                 await child.ready()
+            if recording is not None:
+                recording.start(service, loop)
             housekeeping = Housekeeping(loop, records, deployment)
             housekeeping.start()
             stack.callback(housekeeping.stop)
@@ -224,6 +229,15 @@ class _Core:
             return None
         address = address_of(listeners[-1])  # the Unix socket, where there is one: the shortest way
         return self._started(DoorProcess(loop, config, address, cpus), stack)
+
+    def _start_recorder(
+        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
+    ) -> tuple[Recording, RecorderProcess] | tuple[None, None]:
+        if self._config.record is None:
+            return None, None
+        recording = Recording(self._config.record)
+        stack.callback(recording.stop)
+        return recording, self._started(RecorderProcess(loop, recording, self._config.log_format, cpus), stack)
 
     def _started(self, child: Child, stack: ExitStack) -> Child:
         self._outlasting.callback(child.kill)

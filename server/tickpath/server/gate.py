@@ -9,6 +9,7 @@ from tickpath.server.access import Access, Strangers
 from tickpath.server.access_config import is_loopback
 from tickpath.server.guarded_session import GuardedSession
 from tickpath.server.listeners import BACKLOG, address_of
+from tickpath.server.recording import RecordedGuardedSession, RecordedSession, Recording
 from tickpath.server.service import Service
 from tickpath.server.session import Session
 from tickpath.server.tls import TlsListener
@@ -27,8 +28,9 @@ class Closes(Protocol):
 class Gate:
     """Of one core."""
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: Service, access: Access, recording: Recording | None) -> None:
         self._service = service
+        self._recording = recording
         self._access = access
         self._strangers = Strangers()
 
@@ -71,9 +73,16 @@ class Gate:
         return not self._access.asks or self._access.may_administer(token)
 
     def _session(self) -> Session:
+        if self._recording is not None:
+            return self._recorded().record(self._recording)
         if self._access.asks:
             return GuardedSession(self._service, self._access, self._strangers)
         return Session(self._service)
+
+    def _recorded(self) -> RecordedSession:
+        if self._access.asks:
+            return RecordedGuardedSession(self._service, self._access, self._strangers)
+        return RecordedSession(self._service)
 
     def _handshake_failed(self) -> None:
         self._service.records.add(GlobalCell.HANDSHAKES_FAILED)
