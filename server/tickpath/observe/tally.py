@@ -57,14 +57,14 @@ class Tally:
         beat_ns = int(self._reader.totals()[GlobalCell.HEARTBEAT_NS])
         return now_ns - beat_ns if beat_ns else 0
 
-    def read(self, now_ns: int) -> None:
-        """Take what the core has written. Records count in the window at `now_ns`, the moment they are read."""
+    def read(self, now_ns: int) -> Records:
+        """Take what the core has written, and return the records that were counted. They count in the window at
+        `now_ns`, the moment they are read."""
         records = self._reader.take()
         self.core = self._reader.description()
         self._fit(len(self.core.versions))
         self._window.advance(now_ns // 10**9)
-        if len(records):
-            self._add(records)
+        return self._add(records) if len(records) else records
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -83,19 +83,20 @@ class Tally:
             self._sums_ns = np.pad(self._sums_ns, ((0, extra), (0, 0)))
             self._window.grow(versions)
 
-    def _add(self, records: Records) -> None:
+    def _add(self, records: Records) -> Records:
         # None are left out unless the core died while it described a version.
         known = records[records["version"] < len(self._sums_ns)]
         self._unknown += len(records) - len(known)
         versions = known["version"].astype(np.int64)
-        spans_ns = _spans_ns(known)
+        spans_ns = spans_of(known)
         rows = versions[:, np.newaxis] * len(SPANS) + np.arange(len(SPANS))
         np.add.at(self._buckets.reshape(-1), rows * _BUCKETS + bucket_index(spans_ns), 1)
         np.add.at(self._sums_ns.reshape(-1), rows, spans_ns)
         self._window.add(versions, spans_ns[:, REQUEST])
+        return known
 
 
-def _spans_ns(records: Records) -> Ints:
+def spans_of(records: Records) -> Ints:
     """(n, SPANS) nanoseconds. Stamps out of order are the core's fault, and count as 0 rather than as 584 years."""
     fields = records.view(np.int64).reshape(len(records), len(RECORD_FIELDS))
     stamps = fields[:, _FIRST_STAMP : _LAST_STAMP + 1]

@@ -1,0 +1,92 @@
+"""/slow: the slowest requests as people read of them."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from tickpath.observe.causes import Span, explain, why
+from tickpath.observe.histograms import quantile_ns
+from tickpath.observe.history import ModelHistory
+from tickpath.observe.reader import Records
+from tickpath.observe.records import Event, VersionDescription
+from tickpath.observe.schema import SCHEMA, SlowReport, SlowRequest
+from tickpath.observe.slowest import KEPT_S, duration_ns
+from tickpath.observe.tally import REQUEST, SPANS
+from tickpath.wire import STAMP_NAMES
+
+COUNT: Final = 20
+"""How many are told of unless asked otherwise."""
+# More than a page shows, and 2 MB of JSON.
+COUNT_MAX: Final = 1000
+
+# The median of fewer says little of what is usual.
+SAMPLES_MIN: Final = 10
+
+STAMPS: Final = (*(f"{name}_ns" for name in STAMP_NAMES), "sent_ns")
+
+
+class SlowReporter:
+    """Tells of slow requests. `events`: what is known to have happened to the core, whenever; `history`: what is
+    usual, by model."""
+
+    def __init__(
+        self, versions: Sequence[VersionDescription], events: Sequence[Event], history: Mapping[str, ModelHistory]
+    ) -> None:
+        self._versions = versions
+        self._events = events
+        self._starts_ns = np.array([event.start_ns for event in events], np.int64)
+        self._ends_ns = np.array([event.end_ns for event in events], np.int64)
+        self._names = [f"{version.name}@{version.version}" for version in versions]
+        self._usual_ns = {name: _medians_ns(of_model) for name, of_model in history.items()}
+
+    def report(self, records: Records, now_ns: int, count: int = COUNT, model: str | None = None) -> SlowReport:
+        """The `count` slowest of `records`, of one model or of all."""
+        if model is not None:
+            places = [place for place, version in enumerate(self._versions) if version.name == model]
+            records = records[np.isin(records["version"], places)]
+        slowest = records[np.argsort(-duration_ns(records), kind="stable")[:count]]
+        requests = tuple(self._tell(record, now_ns) for record in _rows(slowest))
+        return SlowReport(SCHEMA, time.time_ns(), now_ns, KEPT_S, requests)
+
+    def _tell(self, record: dict[str, int], now_ns: int) -> SlowRequest:
+        version = self._versions[record["version"]]
+        usual_ns = self._usual_ns.get(version.name, [None] * len(SPANS))
+        stamps_ns = {name: record[name] for name in STAMPS}
+        first_ns, *_, sent_ns = stamps_ns.values()
+        moments = zip(SPANS[:REQUEST], stamps_ns.values(), list(stamps_ns.values())[1:], usual_ns, strict=False)
+        spans = [Span(*moment) for moment in moments]
+        inline = version.executor == "inline"
+        stages = explain(spans, inline, record["queued"], self._around(first_ns, sent_ns), self._names)
+        return SlowRequest(
+            id=str(record["id"]),
+            model=version.name,
+            version=version.version,
+            executor=version.executor,
+            bucket=record["bucket"],
+            rows=record["rows"],
+            session=record["session"] or None,
+            queued=record["queued"],
+            age_s=round((now_ns - sent_ns) / 1e9, 3),
+            event_time_ns=str(record["event_time_ns"]),
+            stamps_ns=stamps_ns,
+            duration_ns=max(0, sent_ns - first_ns),
+            usual_ns=usual_ns[REQUEST],
+            stages=stages,
+            why=why(stages),
+        )
+
+    def _around(self, start_ns: int, end_ns: int) -> Iterable[Event]:
+        found = np.flatnonzero((self._starts_ns < end_ns) & (self._ends_ns > start_ns))
+        return [self._events[index] for index in found.tolist()]
+
+
+def _rows(records: Records) -> Iterable[dict[str, int]]:
+    names = records.dtype.names or ()
+    return (dict(zip(names, record, strict=True)) for record in records.tolist())
+
+
+def _medians_ns(history: ModelHistory) -> list[float | None]:
+    """Of each of SPANS; None with too few samples."""
+    return [quantile_ns(cells, "0.5") if cells.sum() >= SAMPLES_MIN else None for cells in history.window]
