@@ -19,6 +19,7 @@ try:
     from tickpath.console.output import print_json, print_rich
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
+    from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
@@ -248,7 +249,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
-for command in DEPLOY_COMMANDS:
+for command in (*DEPLOY_COMMANDS, *WATCHING_COMMANDS):
     tickpath.add_command(command)
 
 

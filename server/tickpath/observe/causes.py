@@ -25,9 +25,7 @@ LANE_STAGES: Final = frozenset(STAGES) - {"receive"}
 """Those in which a model's own thread matters."""
 EVERY_STAGE: Final = frozenset((*STAGES, "send"))
 
-_OF_THE_LOOP: Final = frozenset(
-    {EventKind.LOOP_PREEMPTED, EventKind.RUN_QUEUE, EventKind.STOLEN}
-)
+_OF_THE_LOOP: Final = frozenset({EventKind.LOOP_PREEMPTED, EventKind.RUN_QUEUE, EventKind.STOLEN})
 _AMOUNT_IS_NS: Final = frozenset({EventKind.RUN_QUEUE, EventKind.THROTTLED, EventKind.STOLEN})
 
 
@@ -128,31 +126,22 @@ def _matters(kind: EventKind, amount: int, span: Span) -> bool:
 
 
 def _say(kind: EventKind, seen: Sequence[Event], overlap_ns: int, version_names: Sequence[str]) -> str:
-    amount = sum(event.amount for event in seen)
+    amount, overlap = sum(event.amount for event in seen), say_ns(overlap_ns)
     within = f"within {say_ns(max(event.end_ns for event in seen) - min(event.start_ns for event in seen))}"
-    match kind:
-        case EventKind.GC:
-            return f"the garbage collector ran for {say_ns(overlap_ns)} of it"
-        case EventKind.LOOP_LAG:
-            return f"the core's loop stood still for {say_ns(overlap_ns)} of it"
-        case EventKind.RELOAD | EventKind.LOAD_FAILED:
-            name = version_names[amount] if amount < len(version_names) else "a model"
-            end = "" if kind is EventKind.RELOAD else ", which was refused,"
-            return f"a load that left {name} live{end} went on for {say_ns(overlap_ns)} of it"
-        case EventKind.LOOP_PREEMPTED:
-            return f"the loop's thread was pushed off its CPU {_times(amount)} {within}"
-        case EventKind.OTHERS_PREEMPTED:
-            return f"other threads of the core were pushed off their CPU {_times(amount)} {within}"
-        case EventKind.RUN_QUEUE:
-            return f"the loop's thread waited {say_ns(amount)} for a CPU {within}"
-        case EventKind.MINOR_FAULTS:
-            return f"{amount} pages were touched for the first time {within}"
-        case EventKind.MAJOR_FAULTS:
-            return f"{amount} pages were read from disk {within}"
-        case EventKind.THROTTLED:
-            return f"the control group was throttled for {say_ns(amount)} {within}"
-        case EventKind.STOLEN:
-            return f"the hypervisor took the CPU away for {say_ns(amount)} {within}"
+    live = version_names[amount] if amount < len(version_names) else "no version"
+    return {
+        EventKind.GC: f"the garbage collector ran for {overlap} of it",
+        EventKind.LOOP_LAG: f"the core's loop stood still for {overlap} of it",
+        EventKind.RELOAD: f"a load, after which {live} was live, went on for {overlap} of it",
+        EventKind.LOAD_FAILED: f"a load that was refused, {live} stayed live, went on for {overlap} of it",
+        EventKind.LOOP_PREEMPTED: f"the loop's thread was pushed off its CPU {_times(amount)} {within}",
+        EventKind.OTHERS_PREEMPTED: f"other threads of the core were pushed off their CPU {_times(amount)} {within}",
+        EventKind.RUN_QUEUE: f"the loop's thread waited {say_ns(amount)} for a CPU {within}",
+        EventKind.MINOR_FAULTS: f"{amount:,} pages were touched for the first time {within}",
+        EventKind.MAJOR_FAULTS: f"{amount:,} pages were read from a disk {within}",
+        EventKind.THROTTLED: f"the control group was throttled for {say_ns(amount)} {within}",
+        EventKind.STOLEN: f"the hypervisor took the CPU away for {say_ns(amount)} {within}",
+    }[kind]
 
 
 def _times(count: int) -> str:

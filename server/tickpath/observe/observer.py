@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
@@ -16,11 +17,15 @@ from typing import Final
 
 import msgspec
 
-from tickpath.observe.http import HttpServer, Request, Response, say
+from tickpath.observe.http import JSON, HttpServer, Request, Response, say
 from tickpath.observe.metrics import Exposition
+from tickpath.observe.page import page
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import LayoutError, RecordReader
+from tickpath.observe.recent import Recent
 from tickpath.observe.records import State
+from tickpath.observe.slow import parse_slow_query
+from tickpath.observe.status import CoreView
 from tickpath.observe.tally import Tally
 
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
@@ -34,13 +39,16 @@ EXIT_LAYOUT: Final = 5
 # A hundred heartbeats. Nothing that a core does takes so long; a restart is then better than waiting.
 SILENT_NS_MAX: Final = 10_000_000_000
 
-PAGES: Final = ("/", "/metrics", "/livez", "/readyz")
 INDEX: Final = """\
 tickpath observer of core {pid}
 
-/metrics   for Prometheus, as text or OpenMetrics
-/livez     200 while the core process lives and its loop turns
-/readyz    200 while the core takes requests
+/metrics       for Prometheus, as text or OpenMetrics
+/status.json   models, versions, sessions, counts, percentiles of the last minutes
+/slow          the slowest requests of the last minutes, and why: ?count=20&model=NAME
+/livez         200 while the core process lives and its loop turns
+/readyz        200 while the core takes requests
+
+A browser gets a live page here. In a terminal: tickpath top, tickpath slow.
 """
 
 
@@ -51,39 +59,69 @@ class Observer:
         self._tally = Tally(reader)
         self._core = core
         self._exposition = Exposition(core)
+        self._recent = Recent()
         self._renderer = ThreadPoolExecutor(1)
+        self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/": self._index,
+            "/metrics": self._metrics,
+            "/status.json": self._status,
+            "/slow": self._slow,
+            "/livez": self._live,
+            "/readyz": self._ready,
+        }
 
     async def read_for_ever(self) -> None:
         while True:
-            self._tally.read(time.monotonic_ns())
+            self._read()
             await asyncio.sleep(READ_S)
 
+    def _read(self) -> int:
+        """Take what there is. Returns the moment, in ns of the monotonic clock."""
+        now_ns = time.monotonic_ns()
+        records = self._tally.read(now_ns)
+        self._recent.read(self._tally.core.versions, records, now_ns)
+        return now_ns
+
     async def answer(self, request: Request) -> Response:
-        if request.path not in PAGES:
+        page_of = self._pages.get(request.path)
+        if page_of is None:
             return say(HTTPStatus.NOT_FOUND, "not found: / lists what is here")
         if request.method not in ("GET", "HEAD"):
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD expected", "Allow: GET, HEAD")
-        match request.path:
-            case "/metrics":
-                return await self._metrics(request.accept)
-            case "/livez":
-                return self._live()
-            case "/readyz":
-                return self._ready()
-        return self._index()
+        return await page_of(request)
 
-    async def _metrics(self, accept: str) -> Response:
-        self._tally.read(time.monotonic_ns())
+    async def _metrics(self, request: Request) -> Response:
+        self._read()
         loop = asyncio.get_running_loop()
         content_type, body = await loop.run_in_executor(
-            self._renderer, self._exposition.render, self._tally.snapshot(), accept
+            self._renderer, self._exposition.render, self._tally.snapshot(), request.accept
         )
         return Response(HTTPStatus.OK, body, content_type)
 
-    def _index(self) -> Response:
+    async def _status(self, _request: Request) -> Response:
+        now_ns = self._read()
+        core = CoreView(self._core.alive(), self._tally.silent_ns(now_ns), self._core.context_switches())
+        return await self._rendered(self._recent.status(self._tally.snapshot(), core, now_ns))
+
+    async def _slow(self, request: Request) -> Response:
+        if request.for_people:
+            return page()
+        try:
+            asked = parse_slow_query(request.query)
+        except ValueError as error:
+            return say(HTTPStatus.BAD_REQUEST, str(error))
+        return await self._rendered(self._recent.slow([], self._read(), asked.count, asked.model))
+
+    async def _rendered(self, make: Callable[[], msgspec.Struct]) -> Response:
+        body = await asyncio.get_running_loop().run_in_executor(self._renderer, lambda: msgspec.json.encode(make()))
+        return Response(HTTPStatus.OK, body, JSON, ("Cache-Control: no-store",))
+
+    async def _index(self, request: Request) -> Response:
+        if request.for_people:
+            return page()
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
 
-    def _live(self) -> Response:
+    async def _live(self, _request: Request) -> Response:
         return self._dead() or say(HTTPStatus.OK, "alive")
 
     def _dead(self) -> Response | None:
@@ -95,7 +133,7 @@ class Observer:
             return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core's loop has stood still for {silent_ns / 1e9:.0f} s")
         return None
 
-    def _ready(self) -> Response:
+    async def _ready(self, _request: Request) -> Response:
         state = self._tally.state
         if state is State.READY:
             return self._dead() or say(HTTPStatus.OK, "ready")

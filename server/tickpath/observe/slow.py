@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -25,6 +27,26 @@ COUNT_MAX: Final = 1000
 SAMPLES_MIN: Final = 10
 
 STAMPS: Final = (*(f"{name}_ns" for name in STAMP_NAMES), "sent_ns")
+
+
+@dataclass(frozen=True)
+class SlowQuery:
+    """How many requests are asked for, of which model (None: of all)."""
+
+    count: int = COUNT
+    model: str | None = None
+
+
+def parse_slow_query(query: str) -> SlowQuery:
+    """What stands behind /slow's question mark. Raises ValueError with what to do."""
+    asked = dict(parse_qsl(query, keep_blank_values=True))
+    text = asked.pop("count", str(COUNT))
+    model = asked.pop("model", None)
+    if asked:
+        raise ValueError(f"count and model expected, {min(asked)!r} came: /slow?count=20&model=NAME")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:5]) <= COUNT_MAX and len(text) < 5):
+        raise ValueError(f"count: 1 to {COUNT_MAX} expected, {text[:20]!r} came")
+    return SlowQuery(int(text), model)
 
 
 class SlowReporter:

@@ -104,9 +104,7 @@ def _core(snapshot: Snapshot, core: CoreView) -> CoreStatus:
     )
 
 
-def _models(
-    snapshot: Snapshot, cells: Ints, history: Mapping[str, ModelHistory], now_ns: int
-) -> Iterable[ModelStatus]:
+def _models(snapshot: Snapshot, cells: Ints, history: Mapping[str, ModelHistory], now_ns: int) -> Iterable[ModelStatus]:
     serving = int(snapshot.totals[GlobalCell.STATE]) == State.READY
     places: dict[str, list[int]] = {}
     for place, version in enumerate(snapshot.core.versions):
