@@ -146,7 +146,11 @@ def browsing(folder: Path) -> Iterator[Tab]:
     launcher = 'exec "$@" 3<&{} 4>&{}'.format(*theirs)
     with (folder.parent / "browser.log").open("w") as log:
         process = subprocess.Popen(
-            ["bash", "-c", launcher, "browser", *command], pass_fds=theirs, stdout=log, stderr=log, start_new_session=True
+            ["bash", "-c", launcher, "browser", *command],
+            pass_fds=theirs,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     for descriptor in (read_end, write_end, *theirs):
         os.close(descriptor)

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from tickpath.observe.event_log import EventLog
 from tickpath.observe.http import JSON, HttpServer, Request, Response, say
 from tickpath.observe.metrics import Exposition
 from tickpath.observe.page import page
@@ -27,6 +28,7 @@ from tickpath.observe.records import State
 from tickpath.observe.slow import parse_slow_query
 from tickpath.observe.status import CoreView
 from tickpath.observe.tally import Tally
+from tickpath.observe.watched import Watched
 
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
 READ_S: Final = 0.02
@@ -58,8 +60,9 @@ class Observer:
     def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
         self._tally = Tally(reader)
         self._core = core
-        self._exposition = Exposition(core)
-        self._recent = Recent()
+        self._watched = Watched(core)
+        self._exposition = Exposition(core.pid)
+        self._recent = Recent(EventLog(self._watched.jitter.between, self._tally.events))
         self._renderer = ThreadPoolExecutor(1)
         self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self._index,
@@ -79,6 +82,7 @@ class Observer:
         """Take what there is. Returns the moment, in ns of the monotonic clock."""
         now_ns = time.monotonic_ns()
         records = self._tally.read(now_ns)
+        self._watched.jitter.sample(now_ns)
         self._recent.read(self._tally.core.versions, records, now_ns)
         return now_ns
 
@@ -94,13 +98,13 @@ class Observer:
         self._read()
         loop = asyncio.get_running_loop()
         content_type, body = await loop.run_in_executor(
-            self._renderer, self._exposition.render, self._tally.snapshot(), request.accept
+            self._renderer, self._exposition.render, self._tally.snapshot(), self._watched.seen(), request.accept
         )
         return Response(HTTPStatus.OK, body, content_type)
 
     async def _status(self, _request: Request) -> Response:
         now_ns = self._read()
-        core = CoreView(self._core.alive(), self._tally.silent_ns(now_ns), self._core.context_switches())
+        core = CoreView(self._core.alive(), self._tally.silent_ns(now_ns), self._watched.seen().switches)
         return await self._rendered(self._recent.status(self._tally.snapshot(), core, now_ns))
 
     async def _slow(self, request: Request) -> Response:
@@ -110,7 +114,7 @@ class Observer:
             asked = parse_slow_query(request.query)
         except ValueError as error:
             return say(HTTPStatus.BAD_REQUEST, str(error))
-        return await self._rendered(self._recent.slow([], self._read(), asked.count, asked.model))
+        return await self._rendered(self._recent.slow(asked, self._read()))
 
     async def _rendered(self, make: Callable[[], msgspec.Struct]) -> Response:
         body = await asyncio.get_running_loop().run_in_executor(self._renderer, lambda: msgspec.json.encode(make()))

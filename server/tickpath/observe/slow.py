@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from tickpath.observe.causes import Span, explain, why
-from tickpath.observe.histograms import quantile_ns
+from tickpath.observe.event_log import END, START
+from tickpath.observe.histograms import Ints, quantile_ns
 from tickpath.observe.history import ModelHistory
 from tickpath.observe.reader import Records
-from tickpath.observe.records import Event, VersionDescription
+from tickpath.observe.records import Event, EventKind, VersionDescription
 from tickpath.observe.schema import SCHEMA, SlowReport, SlowRequest
 from tickpath.observe.slowest import KEPT_S, duration_ns
 from tickpath.observe.tally import REQUEST, SPANS
@@ -50,25 +51,23 @@ def parse_slow_query(query: str) -> SlowQuery:
 
 
 class SlowReporter:
-    """Tells of slow requests. `events`: what is known to have happened to the core, whenever; `history`: what is
-    usual, by model."""
+    """Tells of slow requests. `events`: what is known to have happened to the core, whenever, (n, 4) the fields of
+    `Event`; `history`: what is usual, by model."""
 
     def __init__(
-        self, versions: Sequence[VersionDescription], events: Sequence[Event], history: Mapping[str, ModelHistory]
+        self, versions: Sequence[VersionDescription], events: Ints, history: Mapping[str, ModelHistory]
     ) -> None:
         self._versions = versions
         self._events = events
-        self._starts_ns = np.array([event.start_ns for event in events], np.int64)
-        self._ends_ns = np.array([event.end_ns for event in events], np.int64)
         self._names = [f"{version.name}@{version.version}" for version in versions]
         self._usual_ns = {name: _medians_ns(of_model) for name, of_model in history.items()}
 
-    def report(self, records: Records, now_ns: int, count: int = COUNT, model: str | None = None) -> SlowReport:
-        """The `count` slowest of `records`, of one model or of all."""
-        if model is not None:
-            places = [place for place, version in enumerate(self._versions) if version.name == model]
+    def report(self, records: Records, now_ns: int, asked: SlowQuery) -> SlowReport:
+        """The slowest of `records`, as many as are asked for."""
+        if asked.model is not None:
+            places = [place for place, version in enumerate(self._versions) if version.name == asked.model]
             records = records[np.isin(records["version"], places)]
-        slowest = records[np.argsort(-duration_ns(records), kind="stable")[:count]]
+        slowest = records[np.argsort(-duration_ns(records), kind="stable")[: asked.count]]
         requests = tuple(self._tell(record, now_ns) for record in _rows(slowest))
         return SlowReport(SCHEMA, time.time_ns(), now_ns, KEPT_S, requests)
 
@@ -100,8 +99,8 @@ class SlowReporter:
         )
 
     def _around(self, start_ns: int, end_ns: int) -> Iterable[Event]:
-        found = np.flatnonzero((self._starts_ns < end_ns) & (self._ends_ns > start_ns))
-        return [self._events[index] for index in found.tolist()]
+        found = self._events[(self._events[:, START] < end_ns) & (self._events[:, END] > start_ns)]
+        return [Event(EventKind(kind), *rest) for kind, *rest in found.tolist()]
 
 
 def _rows(records: Records) -> Iterable[dict[str, int]]:

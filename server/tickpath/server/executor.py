@@ -34,8 +34,9 @@ Outcome = Answer | Refusal
 class Requester(Protocol):
     """Who waits for an answer."""
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
-        """Called once for each request that waited, on the loop's thread. `infer` has its inputs."""
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
+        """Called once for each request that waited, on the loop's thread. `infer` has its inputs; `queued`: of one that
+        ran, how many had not begun when it came."""
         ...
 
 
@@ -143,7 +144,8 @@ class ThreadExecutor:
         self._thread.start()
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
-        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, self._lane.time_of(infer.rows))
+        time, queued = self._lane.time_of(infer.rows), self._dispatcher.waiting_count
+        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, time, queued)
         now_ns = monotonic_ns()
         refusal = self._dispatcher.submit(request, now_ns)
         if infer.budget_ns:
@@ -179,7 +181,7 @@ class ThreadExecutor:
         """A turn has run."""
         try:
             for request, outcome in zip(turn, outcomes, strict=True):
-                request.requester.finish(request.infer, outcome)
+                request.requester.finish(request.infer, outcome, request.queued)
         finally:
             now_ns = monotonic_ns()
             if isinstance(outcomes[0], Answer):
