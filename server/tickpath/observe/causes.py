@@ -25,6 +25,15 @@ LANE_STAGES: Final = frozenset(STAGES) - {"receive"}
 """Those in which a model's own thread matters."""
 EVERY_STAGE: Final = frozenset((*STAGES, "send"))
 
+PERHAPS: Final = {
+    ("receive", True): "its bytes came slowly, or other sessions had their turns",
+    ("receive", False): "its bytes came slowly, or other sessions had their turns",
+    ("queue", True): "requests before it in its session, or other sessions had their turns",
+    ("queue", False): "one was running, or the model's thread was slow to wake",
+    ("send", False): "the loop was busy with other sessions",
+}
+"""By stage and whether the model runs inline: what leaves no trace of its own."""
+
 _OF_THE_LOOP: Final = frozenset({EventKind.LOOP_PREEMPTED, EventKind.RUN_QUEUE, EventKind.STOLEN})
 _AMOUNT_IS_NS: Final = frozenset({EventKind.RUN_QUEUE, EventKind.THROTTLED, EventKind.STOLEN})
 
@@ -68,17 +77,18 @@ def explain(
     )
 
 
-def why(stages: Iterable[SlowStage]) -> str:
+def why(stages: Iterable[SlowStage], inline: bool) -> str:
     """In words: the late stages, the latest first, and what went on in each."""
     late = [stage for stage in stages if stage.late]
     late.sort(key=lambda stage: (stage.usual_ns or 0.0) - stage.span_ns)
-    return "; ".join(map(_say_stage, late)) or "no stage took longer than usual"
+    return "; ".join(_say_stage(stage, inline) for stage in late) or "no stage took longer than usual"
 
 
-def _say_stage(stage: SlowStage) -> str:
+def _say_stage(stage: SlowStage, inline: bool) -> str:
     usual = "" if stage.usual_ns is None else f" (usually {say_ns(stage.usual_ns)})"
-    causes = ", ".join(cause.text for cause in stage.causes) or "nothing else was seen then"
-    return f"{stage.name} {say_ns(stage.span_ns)}{usual}: {causes}"
+    perhaps = PERHAPS.get((stage.name, inline))
+    nothing = f"nothing else was seen then, perhaps {perhaps}" if perhaps else "nothing else was seen then"
+    return f"{stage.name} {say_ns(stage.span_ns)}{usual}: {', '.join(cause.text for cause in stage.causes) or nothing}"
 
 
 def _causes(

@@ -1,5 +1,5 @@
-"""What held the core up in the last minutes: its own events and what was seen from outside, for as long as slow requests
-are kept. Owned by one thread."""
+"""What held the core up in the last minutes: its own events and what was seen from outside, for as long as slow
+requests are kept. Owned by one thread."""
 
 from collections import deque
 from collections.abc import Callable

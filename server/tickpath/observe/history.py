@@ -58,7 +58,7 @@ class History:
         self._fit(versions)
         step = now_ns // (STEP_S * 10**9)
         if step > self._step:
-            self._end_step()
+            self._end_step(oldest=step - STEPS + 1)
             for _ in range(min(step - self._step, STEPS)):
                 self._sums_ns.append(np.zeros((len(self._names), len(SPANS)), np.int64))
             self._step = step
@@ -94,10 +94,10 @@ class History:
         np.add.at(self._sums_ns[-1], rows, spans_ns)
         np.maximum.at(self._max_ns, rows, spans_ns[:, REQUEST])
 
-    def _end_step(self) -> None:
+    def _end_step(self, oldest: int) -> None:
         for row, steps in enumerate(self._steps):
             steps.extend(self._current(row))
-            while steps and steps[0].start_ns // (STEP_S * 10**9) <= self._step - STEPS:
+            while steps and steps[0].start_ns < oldest * STEP_S * 10**9:
                 steps.popleft()
         self._max_ns[:] = 0
 

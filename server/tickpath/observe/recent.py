@@ -17,7 +17,7 @@ from tickpath.observe.slowest import Slowest
 from tickpath.observe.status import CoreView, status
 from tickpath.observe.tally import Snapshot, spans_of
 
-# The core's own events wait in a ring that holds a hundred seconds at the worst, what is seen from outside for a minute.
+# The core's own events stay in a ring for a hundred seconds at the worst, what is seen from outside for a minute.
 NOTE_NS: Final = 10**9
 
 

@@ -95,7 +95,7 @@ class SlowReporter:
             duration_ns=max(0, sent_ns - first_ns),
             usual_ns=usual_ns[REQUEST],
             stages=stages,
-            why=why(stages),
+            why=why(stages, inline),
         )
 
     def _around(self, start_ns: int, end_ns: int) -> Iterable[Event]:
