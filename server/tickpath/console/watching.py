@@ -9,7 +9,7 @@ from tickpath.console.options import OBSERVER_OPTION
 from tickpath.console.output import print_json, print_rich
 
 # More than anybody reads; what the observer gives at most.
-COUNT_MAX = 1000
+COUNT_MAX = 200
 
 MODEL = click.option("--model", metavar="NAME", help="This model alone.")
 

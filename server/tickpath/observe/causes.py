@@ -139,19 +139,30 @@ def _say(kind: EventKind, seen: Sequence[Event], overlap_ns: int, version_names:
     amount, overlap = sum(event.amount for event in seen), say_ns(overlap_ns)
     within = f"within {say_ns(max(event.end_ns for event in seen) - min(event.start_ns for event in seen))}"
     live = version_names[amount] if amount < len(version_names) else "no version"
-    return {
-        EventKind.GC: f"the garbage collector ran for {overlap} of it",
-        EventKind.LOOP_LAG: f"the core's loop stood still for {overlap} of it",
-        EventKind.RELOAD: f"a load, after which {live} was live, went on for {overlap} of it",
-        EventKind.LOAD_FAILED: f"a load that was refused, {live} stayed live, went on for {overlap} of it",
-        EventKind.LOOP_PREEMPTED: f"the loop's thread was pushed off its CPU {_times(amount)} {within}",
-        EventKind.OTHERS_PREEMPTED: f"other threads of the core were pushed off their CPU {_times(amount)} {within}",
-        EventKind.RUN_QUEUE: f"the loop's thread waited {say_ns(amount)} for a CPU {within}",
-        EventKind.MINOR_FAULTS: f"{amount:,} pages were touched for the first time {within}",
-        EventKind.MAJOR_FAULTS: f"{amount:,} pages were read from a disk {within}",
-        EventKind.THROTTLED: f"the control group was throttled for {say_ns(amount)} {within}",
-        EventKind.STOLEN: f"the hypervisor took the CPU away for {say_ns(amount)} {within}",
-    }[kind]
+    match kind:
+        case EventKind.GC:
+            text = f"the garbage collector ran for {overlap} of it"
+        case EventKind.LOOP_LAG:
+            text = f"the core's loop stood still for {overlap} of it"
+        case EventKind.RELOAD:
+            text = f"a load, after which {live} was live, went on for {overlap} of it"
+        case EventKind.LOAD_FAILED:
+            text = f"a load that was refused, {live} stayed live, went on for {overlap} of it"
+        case EventKind.LOOP_PREEMPTED:
+            text = f"the loop's thread was pushed off its CPU {_times(amount)} {within}"
+        case EventKind.OTHERS_PREEMPTED:
+            text = f"other threads of the core were pushed off their CPU {_times(amount)} {within}"
+        case EventKind.RUN_QUEUE:
+            text = f"the loop's thread waited {say_ns(amount)} for a CPU {within}"
+        case EventKind.MINOR_FAULTS:
+            text = f"{amount:,} pages were touched for the first time {within}"
+        case EventKind.MAJOR_FAULTS:
+            text = f"{amount:,} pages were read from a disk {within}"
+        case EventKind.THROTTLED:
+            text = f"the control group was throttled for {say_ns(amount)} {within}"
+        case EventKind.STOLEN:
+            text = f"the hypervisor took the CPU away for {say_ns(amount)} {within}"
+    return text
 
 
 def _times(count: int) -> str:

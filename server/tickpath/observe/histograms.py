@@ -66,43 +66,33 @@ def quantile_ns(counts: Counts, quantile: str) -> float:
 
 
 class SlidingWindow:
-    """Fine cells of the last WINDOW_S seconds for several rows (models): one histogram a step, and their sum kept as
-    they come and go. The newest step is the current one, so with steps of a second the window is between 59 and 60 s
-    long."""
+    """Fine cells of the last WINDOW_S seconds for several rows (models): one histogram a second, and their sum kept as
+    they come and go. The newest second is the current one, so the window is between 59 and 60 s long."""
 
     WINDOW_S: Final = 60
 
-    def __init__(self, rows: int, step_s: int = 1) -> None:
+    def __init__(self, rows: int) -> None:
         self.counts: Counts = np.zeros((rows, CELLS), np.int64)
-        self._step_s = step_s
-        self._size = self.WINDOW_S // step_s
-        self._steps = np.zeros((self._size, rows, CELLS), np.uint32)
-        self._now = 0
+        self._seconds = np.zeros((self.WINDOW_S, rows, CELLS), np.uint32)
+        self._now_s = 0
 
     def grow(self, rows: int) -> None:
         """More rows, none of which has values yet."""
         extra = rows - len(self.counts)
         self.counts = np.pad(self.counts, ((0, extra), (0, 0)))
-        self._steps = np.pad(self._steps, ((0, 0), (0, extra), (0, 0)))
-
-    @property
-    def current(self) -> npt.NDArray[np.uint32]:
-        """The histograms of the current step, (rows, CELLS); they go on changing."""
-        counts: npt.NDArray[np.uint32] = self._steps[self._now % self._size]
-        return counts
+        self._seconds = np.pad(self._seconds, ((0, 0), (0, extra), (0, 0)))
 
     def advance(self, now_s: int) -> None:
         """Forget what is older than the window. Call it before `add`, and as often when there is nothing to add."""
-        now = now_s // self._step_s
-        for step in range(max(self._now + 1, now - self._size + 1), now + 1):
-            expired = self._steps[step % self._size]
+        for second in range(max(self._now_s + 1, now_s - self.WINDOW_S + 1), now_s + 1):
+            expired = self._seconds[second % self.WINDOW_S]
             if expired.any():  # else its memory was never touched, and stays so
                 self.counts -= expired
                 expired[:] = 0
-        self._now = max(self._now, now)
+        self._now_s = max(self._now_s, now_s)
 
     def add(self, rows: Ints, values_ns: Ints) -> None:
-        """Count `values_ns[i]` in row `rows[i]`, in the current step; both of shape (n,)."""
+        """Count `values_ns[i]` in row `rows[i]`, in the current second; both of shape (n,)."""
         cells = rows * CELLS + cell_index(values_ns)
         np.add.at(self.counts.reshape(-1), cells, 1)
-        np.add.at(self.current.reshape(-1), cells, 1)
+        np.add.at(self._seconds[self._now_s % self.WINDOW_S].reshape(-1), cells, 1)

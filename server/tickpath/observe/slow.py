@@ -21,9 +21,11 @@ from tickpath.wire import STAMP_NAMES
 
 COUNT: Final = 20
 """How many are told of unless asked otherwise."""
-# More than a page shows, and 2 MB of JSON.
-COUNT_MAX: Final = 1000
+# More than anybody reads. Where everything happens all the time they take a quarter of a second to tell.
+COUNT_MAX: Final = 200
 
+# Loads take longer, and there are few of them.
+LONG_NS: Final = 100_000_000
 # The median of fewer says little of what is usual.
 SAMPLES_MIN: Final = 10
 
@@ -58,7 +60,10 @@ class SlowReporter:
         self, versions: Sequence[VersionDescription], events: Ints, history: Mapping[str, ModelHistory]
     ) -> None:
         self._versions = versions
-        self._events = events
+        lasting_ns = events[:, END] - events[:, START]
+        self._long = events[lasting_ns > LONG_NS]
+        short = events[lasting_ns <= LONG_NS]
+        self._short = short[np.argsort(short[:, END])]
         self._names = [f"{version.name}@{version.version}" for version in versions]
         self._usual_ns = {name: _medians_ns(of_model) for name, of_model in history.items()}
 
@@ -99,7 +104,10 @@ class SlowReporter:
         )
 
     def _around(self, start_ns: int, end_ns: int) -> Iterable[Event]:
-        found = self._events[(self._events[:, START] < end_ns) & (self._events[:, END] > start_ns)]
+        # A short one that ends long afterwards has begun afterwards, too.
+        first, last = np.searchsorted(self._short[:, END], [start_ns, end_ns + LONG_NS])
+        found = np.concatenate((self._long, self._short[first:last]))
+        found = found[(found[:, START] < end_ns) & (found[:, END] > start_ns)]
         return [Event(EventKind(kind), *rest) for kind, *rest in found.tolist()]
 
 

@@ -90,7 +90,7 @@ def busy(asking: Asking) -> Iterator[None]:
     thread.join()
 
 
-def slow(server: RunningServer, query: str = "?count=1000") -> SlowReport:
+def slow(server: RunningServer, query: str = "?count=200") -> SlowReport:
     return msgspec.json.decode(get(f"{server.ready.observer}/slow{query}")[1], type=SlowReport)
 
 
