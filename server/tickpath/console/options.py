@@ -24,7 +24,7 @@ def check_observer(url: str) -> str:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.netloc.endswith(":") or parts.query:
         raise ValueError(f'HOST:PORT or http://HOST:PORT expected, as `tickpath serve` says after "metrics at": {url}')
     return url.rstrip("/")
 

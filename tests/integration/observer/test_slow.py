@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,12 +19,14 @@ from tests.repositories import add_version, slow_scale
 from tests.serving import RunningServer, serve
 
 from tickpath.observe.schema import SlowReport, SlowRequest
-from tickpath.wire import Infer, Welcome
+from tickpath.wire import Infer
 
 # Some milliseconds a request: long beside anything that a busy machine does by itself all the time.
 STEPS = 20_000
 ROW = np.ones((1, 3), np.float32).tobytes()
 BURST = 20
+# Half of the descriptors that a process usually may have.
+SESSIONS_MAX = 500
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +36,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RunningServer]:
-    add_version(folder / "models", "btc", "1", slow_scale(1, STEPS))
-    (folder / "models" / "btc" / "model.toml").write_text('executor = "thread"\nbuckets = [1]\n')
-    with serve(folder, [], repository=str(folder / "models"), admin=str(folder / "admin"), observer_port=0) as running:
+    """One model a test, each on a thread of its own: none has slow requests of another test."""
+    for name, steps in (("queue", STEPS), ("stop", STEPS), ("gc", STEPS), ("reload", 100)):
+        add_version(folder / "models", name, "1", slow_scale(1, steps))
+        (folder / "models" / name / "model.toml").write_text('executor = "thread"\nbuckets = [1]\n')
+    admin = str(folder / "admin")
+    with serve(folder, [], repository=str(folder / "models"), admin=admin, observer_port=0) as running:
         yield running
 
 
 class Asking:
     """A pipelining client of one session."""
 
-    def __init__(self, server: RunningServer) -> None:
+    def __init__(self, server: RunningServer, model: str) -> None:
         self._peer = Peer(server.connect())
-        welcome = self._peer.greet()
-        assert isinstance(welcome, Welcome)
-        (self._handle,) = (info.handle for info in welcome.models)
+        self._handle = next(info.handle for info in self._peer.greet().models if info.name == model)
         self._last = 0
 
     def send(self, count: int) -> range:
@@ -60,43 +64,52 @@ class Asking:
         for _ in range(count):
             assert self._peer.receive() is not None
 
-    def go_on(self, until: threading.Event) -> None:
-        """Have a few requests waiting at any time."""
-        self.send(5)
-        while not until.is_set():
-            self.receive(1)
-            self.send(1)
-        self.receive(5)
-
     def close(self) -> None:
         self._peer.close()
 
 
-@pytest.fixture
-def asking(server: RunningServer) -> Iterator[Asking]:
-    asking = Asking(server)
-    yield asking
-    asking.close()
+@contextmanager
+def asking(server: RunningServer, model: str) -> Iterator[Asking]:
+    client = Asking(server, model)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
-@pytest.fixture
-def busy(asking: Asking) -> Iterator[None]:
-    """Requests go on and on during the test."""
+@contextmanager
+def going_on(server: RunningServer, model: str, waiting: int) -> Iterator[None]:
+    """So many requests of this model wait at any time during the block."""
     end = threading.Event()
-    thread = threading.Thread(target=asking.go_on, args=(end,))
-    thread.start()
-    yield
-    end.set()
-    thread.join()
+
+    def go_on(client: Asking) -> None:
+        client.send(waiting)
+        while not end.is_set():
+            client.receive(1)
+            client.send(1)
+        client.receive(waiting)
+
+    with asking(server, model) as client:
+        thread = threading.Thread(target=go_on, args=(client,))
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
 
 
-def slow(server: RunningServer, query: str = "?count=200") -> SlowReport:
-    return msgspec.json.decode(get(f"{server.ready.observer}/slow{query}")[1], type=SlowReport)
+def slow(server: RunningServer, model: str, count: int = 20) -> tuple[SlowRequest, ...]:
+    """The slowest requests of a model; none where the observer does not get to answer in its time."""
+    with suppress(OSError):
+        answer = get(f"{server.ready.observer}/slow?count={count}&model={model}")[1]
+        return msgspec.json.decode(answer, type=SlowReport).requests
+    return ()
 
 
-def find(server: RunningServer, meant: Callable[[SlowRequest], bool], what: str) -> SlowRequest:
+def find(server: RunningServer, model: str, meant: Callable[[SlowRequest], bool], what: str) -> SlowRequest:
     """The first of the slow requests that is meant, once there is one."""
-    found: list[SlowRequest] = wait_until(lambda: [each for each in slow(server).requests if meant(each)], what)
+    found: list[SlowRequest] = wait_until(lambda: [each for each in slow(server, model) if meant(each)], what)
     return found[0]
 
 
@@ -109,67 +122,65 @@ def has(request: SlowRequest, kind: str, stages: tuple[str, ...], overlap_ns: in
     )
 
 
-def test_a_request_behind_others_waited_in_the_queue(server: RunningServer, asking: Asking) -> None:
-    asking.receive(len(asking.send(BURST)))
-    first, last = (
-        find(server, lambda each, number=number: each.id == str(number), f"request {number}")  # type: ignore[misc]
-        for number in (BURST // 2, BURST)
-    )
-    assert last.duration_ns > first.duration_ns
+def test_a_request_behind_others_waited_in_the_queue(server: RunningServer) -> None:
+    with asking(server, "queue") as client:
+        client.receive(len(client.send(BURST)))
+    last = find(server, "queue", lambda each: each.id == str(BURST), "the last request")
     assert last.queued > BURST // 2
     assert has(last, "queued", ("queue",))
     assert f"queued behind {last.queued}" in last.why
-    assert (last.model, last.version, last.executor, last.rows, last.event_time_ns) == ("btc", "1", "thread", 1, "7")
-    assert last.session == first.session
+    assert (last.model, last.version, last.executor, last.rows, last.event_time_ns) == ("queue", "1", "thread", 1, "7")
     marks = list(last.stamps_ns.values())
     assert marks == sorted(marks)
     assert sum(stage.span_ns for stage in last.stages) == last.duration_ns == marks[-1] - marks[0]
+    requests = slow(server, "queue")
+    assert {each.session for each in requests} == {last.session}
+    durations_ns = [each.duration_ns for each in requests]
+    assert durations_ns == sorted(durations_ns, reverse=True)
+    assert [each.id for each in slow(server, "queue", 2)] == [each.id for each in requests[:2]]
 
 
-def test_a_core_that_was_stopped_shows_in_the_stage_in_which_it_was(server: RunningServer, asking: Asking) -> None:
-    asking.send(BURST)
-    asking.receive(1)  # now another one runs, and the others wait
-    os.kill(server.ready.pid, signal.SIGSTOP)
-    try:
-        os.waitid(os.P_PID, server.ready.pid, os.WSTOPPED | os.WNOWAIT)
-        time.sleep(0.5)  # how long it stands still
-    finally:
-        os.kill(server.ready.pid, signal.SIGCONT)
-    asking.receive(BURST - 1)
-    stopped = find(server, lambda each: has(each, "loop_lag", ("queue", "compute"), 250_000_000), "stopped")
+def test_a_core_that_was_stopped_shows_in_the_stage_in_which_it_was(server: RunningServer) -> None:
+    with asking(server, "stop") as client:
+        client.send(BURST)
+        client.receive(1)  # now another one runs, and the others wait
+        os.kill(server.ready.pid, signal.SIGSTOP)
+        try:
+            os.waitid(os.P_PID, server.ready.pid, os.WSTOPPED | os.WNOWAIT)
+            time.sleep(0.5)  # how long it stands still
+        finally:
+            os.kill(server.ready.pid, signal.SIGCONT)
+        client.receive(BURST - 1)
+    stopped = find(server, "stop", lambda each: has(each, "loop_lag", ("queue", "compute"), 250_000_000), "stopped")
     assert "the core's loop stood still for" in stopped.why
 
 
-@pytest.mark.usefixtures("busy")
 def test_a_reload_shows_with_what_became_live(server: RunningServer, folder: Path) -> None:
-    add_whole_version(folder / "models", "btc", "2", slow_scale(2, STEPS))
-    with Operator(folder / "admin") as operator:
-        operator.done("reload", model="btc")
-    during = find(server, lambda each: any("btc@2 was live" in text for text in _texts(each, "reload")), "reloaded")
-    assert during.version in ("1", "2")
+    add_whole_version(folder / "models", "reload", "2", slow_scale(2, 100))
+    with going_on(server, "reload", 1), Operator(folder / "admin") as operator:
+        operator.done("reload", model="reload")
+        during = find(server, "reload", lambda each: bool(_texts(each, "reload")), "a request during the reload")
+    assert all("after which reload@2 was live" in text for text in _texts(during, "reload"))
 
 
-@pytest.mark.usefixtures("busy")
 def test_the_garbage_collector_shows(server: RunningServer) -> None:
-    def collected() -> bool:
-        for _ in range(200):  # what a closed connection leaves is what there is to collect
-            with server.peer() as peer:
-                peer.send(Infer(1, 10**6, 1, []))
-                peer.receive()
-        return any(_texts(each, "gc") for each in slow(server).requests)
+    # It runs where thousands of objects are new: a session is some twenty of them.
+    with ExitStack() as sessions, going_on(server, "gc", BURST):
 
-    wait_until(collected, "a request during which the collector ran")
+        def collected() -> bool:
+            if len(server_sessions) >= SESSIONS_MAX:
+                sessions.close()
+                server_sessions.clear()
+            server_sessions.extend(sessions.enter_context(server.peer()) for _ in range(100))
+            return any(_texts(each, "gc") for each in slow(server, "gc"))
+
+        server_sessions: list[Peer] = []
+        wait_until(collected, "a request during which the collector ran")
 
 
 def _texts(request: SlowRequest, kind: str) -> list[str]:
     return [cause.text for stage in request.stages for cause in stage.causes if cause.kind == kind]
 
 
-def test_the_slowest_come_first_and_as_many_as_asked(server: RunningServer, asking: Asking) -> None:
-    asking.receive(len(asking.send(BURST)))
-    wait_until(lambda: len(slow(server).requests) > 5, "more than five")
-    durations_ns = [each.duration_ns for each in slow(server).requests]
-    assert durations_ns == sorted(durations_ns, reverse=True)
-    assert len(slow(server, "?count=3").requests) == 3
-    assert len(slow(server, "?count=3&model=btc").requests) == 3
-    assert slow(server, "?model=eth").requests == ()
+def test_a_model_that_nobody_serves_has_no_slow_requests(server: RunningServer) -> None:
+    assert slow(server, "eth") == ()
