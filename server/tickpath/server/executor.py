@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
-from tickpath.server.dispatch import OFF, Batching, Dispatcher, Turn
+from tickpath.server.dispatch import OFF, TURNS_HANDED, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.recent import with_own_inputs
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
@@ -44,8 +44,8 @@ class Executor(Protocol):
     """Runs the requests of one model."""
 
     @property
-    def kind(self) -> Literal["inline", "thread"]:
-        """Whether a request is answered within `submit`, or later."""
+    def kind(self) -> Literal["inline", "thread", "polled"]:
+        """Where a request runs. Inline, it is answered within `submit`; else later."""
         ...
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
@@ -117,10 +117,9 @@ class InlineExecutor:
         pass
 
 
-class ThreadExecutor:
-    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
-
-    kind: Final[Literal["thread"]] = "thread"
+class QueueingExecutor:
+    """What executors share whose requests wait: a dispatcher, and a timer for what expires. `ring`, `batching` and
+    `turns_max` are the dispatcher's. On the loop's thread."""
 
     def __init__(
         self,
@@ -128,20 +127,16 @@ class ThreadExecutor:
         loop: asyncio.AbstractEventLoop,
         name: str,
         queue_max: int,
-        cpus: Set[int] | None = None,
+        ring: Callable[[int], object],
         batching: Batching = OFF,
+        turns_max: int = TURNS_HANDED,
     ) -> None:
         self._lane = lane
-        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
-        self._cpus = cpus
         self._deck: deque[Turn] = deque()
-        self._wake: SimpleQueue[int | None] = SimpleQueue()
         queue = RequestQueue(name, queue_max, lane.times, lane.optional_inputs)
-        self._dispatcher = Dispatcher(queue, self._deck, self._wake.put, batching)
+        self._dispatcher = Dispatcher(queue, self._deck, ring, batching, turns_max)
         self._timer = Timer(loop)
         self._timer_ns = NEVER_NS
-        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
-        self._thread.start()
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
         time, queued = self._lane.time_of(infer.rows), self._dispatcher.waiting_count
@@ -170,6 +165,46 @@ class ThreadExecutor:
     def close(self) -> None:
         self._timer.stop()
         self._dispatcher.close()
+
+    def _watch(self, now_ns: int) -> None:
+        """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
+        anew only where it would come late. The loop's timers are good to a millisecond."""
+        next_ns = self._dispatcher.next_expiry_ns(now_ns)
+        if next_ns < self._timer_ns:
+            self._timer_ns = next_ns
+            self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
+
+    def _expire(self) -> None:
+        self._timer.stop()
+        self._timer_ns = NEVER_NS
+        now_ns = monotonic_ns()
+        self._dispatcher.expire(now_ns)
+        self._watch(now_ns)
+
+
+class ThreadExecutor(QueueingExecutor):
+    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
+
+    kind: Final[Literal["thread"]] = "thread"
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        queue_max: int,
+        cpus: Set[int] | None = None,
+        batching: Batching = OFF,
+    ) -> None:
+        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
+        self._cpus = cpus
+        self._wake: SimpleQueue[int | None] = SimpleQueue()
+        super().__init__(lane, loop, name, queue_max, self._wake.put, batching)
+        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        super().close()
         self._wake.put(None)
 
     def join(self) -> None:
@@ -189,21 +224,6 @@ class ThreadExecutor:
             self._dispatcher.done(turn, now_ns)
             if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
                 self._wake.put(0)
-
-    def _watch(self, now_ns: int) -> None:
-        """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
-        anew only where it would come late. The loop's timers are good to a millisecond."""
-        next_ns = self._dispatcher.next_expiry_ns(now_ns)
-        if next_ns < self._timer_ns:
-            self._timer_ns = next_ns
-            self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
-
-    def _expire(self) -> None:
-        self._timer.stop()
-        self._timer_ns = NEVER_NS
-        now_ns = monotonic_ns()
-        self._dispatcher.expire(now_ns)
-        self._watch(now_ns)
 
     # -- on its own --
 
