@@ -9,6 +9,7 @@ import numpy as np
 
 from tickpath.observe.histograms import Ints, SlidingWindow
 from tickpath.observe.history import STEP_S, ModelHistory, Step, percentiles
+from tickpath.observe.metrics import CODE_NAMES, LATE_CELLS, RETIRED_SHOWN
 from tickpath.observe.process import KINDS
 from tickpath.observe.records import (
     CODE_COUNT,
@@ -34,17 +35,7 @@ from tickpath.observe.schema import (
     VersionStatus,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
-from tickpath.wire import Code
 
-CODE_NAMES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
-# Both sides of a reload, and a few before; 200 of them would only hide the live one.
-RETIRED_SHOWN: Final = 4
-
-_LATE: Final = {
-    "admission": VersionCell.LATE_AT_ADMISSION,
-    "queue": VersionCell.LATE_IN_QUEUE,
-    "answer": VersionCell.LATE_ANSWERS,
-}
 _STATES: Final[dict[int, Literal["starting", "ready", "draining"]]] = {
     State.STARTING: "starting",
     State.READY: "ready",
@@ -137,7 +128,7 @@ def _model(
         latency=percentiles(history.window[REQUEST]),
         stages=tuple(_stages(history)),
         codes=_codes(summed[VersionCell.CODES : VersionCell.CODES + CODE_COUNT]),
-        deadline_misses={stage: int(summed[cell]) for stage, cell in _LATE.items()},
+        deadline_misses={stage: int(summed[cell]) for stage, cell in LATE_CELLS.items()},
         padded_rows=int(summed[VersionCell.PADDED_ROWS]),
         reloads=int(summed[VersionCell.RELOADS]),
         reload_gap_ns=gap_ns,
