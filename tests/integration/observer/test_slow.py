@@ -22,7 +22,7 @@ from tickpath.observe.schema import SlowReport, SlowRequest
 from tickpath.wire import Infer
 
 # Some milliseconds a request: long beside anything that a busy machine does by itself all the time.
-STEPS = 20_000
+STEPS = 2_000
 ROW = np.ones((1, 3), np.float32).tobytes()
 BURST = 20
 # Half of the descriptors that a process usually may have.
