@@ -73,7 +73,7 @@ def in_prometheus(quantile: float, values_ns: list[int]) -> float:
     bucket = int(np.searchsorted(cumulative, rank))
     below, bound = (0 if bucket == 0 else int(BUCKET_BOUNDS_NS[bucket - 1])), int(BUCKET_BOUNDS_NS[bucket])
     before = 0 if bucket == 0 else int(cumulative[bucket - 1])
-    return below + (bound - below) * (rank - before) / (int(cumulative[bucket]) - before)
+    return float(below + (bound - below) * (rank - before) / (int(cumulative[bucket]) - before))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05, 0.5])
