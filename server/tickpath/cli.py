@@ -21,6 +21,7 @@ try:
     from tickpath.console.replay import replay
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
+    from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
@@ -269,7 +270,7 @@ tickpath.add_command(vectors)
 tickpath.add_command(door)
 tickpath.add_command(replay)
 tickpath.add_command(doctor)
-for command in DEPLOY_COMMANDS:
+for command in (*DEPLOY_COMMANDS, *WATCHING_COMMANDS):
     tickpath.add_command(command)
 
 

@@ -28,6 +28,25 @@ _CREDENTIALS: Final = (
     click.option("--tls-key", metavar="FILE.pem", help="Its key."),
 )
 
+OBSERVER: Final = "http://127.0.0.1:9090"
+
+
+def read_observer(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """Those of `--observer host:9090` or the whole URL."""
+    url = text if "://" in text else f"http://{text}"
+    with bad_parameter():
+        return check_observer(url)
+
+
+def check_observer(url: str) -> str:
+    """The URL without a slash at its end. Raises ValueError where it can't be one."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.netloc.endswith(":") or parts.query:
+        raise ValueError(f'HOST:PORT or http://HOST:PORT expected, as `tickpath serve` says after "metrics at": {url}')
+    return url.rstrip("/")
+
 
 def read_shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
     """Those of `--shape x=N,120,3`, again for each input."""
@@ -77,4 +96,14 @@ SHAPES: Final = click.option(
     callback=read_shapes,
     metavar="INPUT=N,120,3",
     help="Sizes that the file leaves open, N for the batch axis; again for each input.",
+)
+
+
+OBSERVER_OPTION: Final = click.option(
+    "--observer",
+    default=OBSERVER,
+    callback=read_observer,
+    envvar="TICKPATH_OBSERVER",
+    metavar="URL",
+    help=f"The server's observer, HOST:PORT or a URL; or TICKPATH_OBSERVER.  [default: {OBSERVER}]",
 )

@@ -45,11 +45,11 @@ RETIRED_SHOWN: Final = 4
 NO_MODEL: Final = "(none)"
 """The model and version of a request that was refused before its model was known; no model can be named so."""
 
-_CODES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
+CODE_NAMES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
 
 Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
-_LATE: Final = {
+LATE_CELLS: Final = {
     "admission": VersionCell.LATE_AT_ADMISSION,
     "queue": VersionCell.LATE_IN_QUEUE,
     "answer": VersionCell.LATE_ANSWERS,
@@ -172,7 +172,10 @@ class SnapshotCollector(Collector):
         for family, name, text, of_model in _OF_MODEL:
             yield self._of_model(family, name, text, of_model)
         yield self._by(
-            "tickpath_deadline_misses_total", "Requests past their budget, by where that was known.", "stage", _LATE
+            "tickpath_deadline_misses_total",
+            "Requests past their budget, by where that was known.",
+            "stage",
+            LATE_CELLS,
         )
         yield self._by(
             "tickpath_numeric_total", "Requests that were refused or flagged for their values.", "reason", _NUMERIC
@@ -204,10 +207,10 @@ class SnapshotCollector(Collector):
             labels=("model", "version", "code"),
         )
         refused = self._snapshot.totals[GlobalCell.CODES :]
-        for code, text in _CODES.items():
+        for code, text in CODE_NAMES.items():
             family.add_metric((NO_MODEL, NO_MODEL, text), int(refused[code]))
         for labels, indices in self._by_version.items():
-            for code, text in _CODES.items():
+            for code, text in CODE_NAMES.items():
                 family.add_metric((*labels, text), self._sum(indices, VersionCell.CODES + code))
         return family
 
