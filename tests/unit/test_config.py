@@ -22,6 +22,7 @@ oip_host = "::1"
 oip_port = 8000
 oip_grpc_port = 8001
 oip_admin = true
+log_format = "json"
 spin = true
 cpu = 3
 sessions_max = 10

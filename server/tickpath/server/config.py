@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 
+from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.quiet import HOURS_PATTERN
 
@@ -182,6 +183,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oip_grpc_port: Port | None = None
     # Whether who comes by the door may load and unload, as who may open `admin` can. HTTP asks nobody who he is.
     oip_admin: bool = False
+    # What is written to stderr: lines for people, or JSON objects for programs.
+    log_format: LogFormat = "human"
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
     # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
