@@ -74,9 +74,7 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
 class _Core:
     """One life of the process."""
 
-    def __init__(
-        self, config: ServerConfig, json_lines: bool, records: RecordWriter, manager: ServiceManager
-    ) -> None:
+    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter, manager: ServiceManager) -> None:
         self._config = config
         self._json_lines = json_lines
         self._records = records

@@ -7,6 +7,7 @@ The watchdog is fed by the loop's housekeeping and by nothing else: a loop that 
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from time import monotonic_ns
@@ -19,19 +20,24 @@ WATCHDOG_US: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
 # systemd's own advice: feed it twice in the time that it waits, so that one late turn is no death.
 FEEDS_PER_WATCHDOG: Final = 2
+# States that the manager has not taken yet. Each reload has two; the last of them are those that count.
+WAITING_MAX: Final = 16
 
 
 class ServiceManager:
-    """Told where this process is in its life. One thread; never waits: what the manager can't take now is dropped."""
+    """Told where this process is in its life. One thread; never waits: what the manager can't take now is told at a
+    later turn of the housekeeping, the watchdog's feed aside, of which there is another soon."""
 
     def __init__(self, address: str | None = None, watchdog_ns: int = 0) -> None:
         """`address`: a path, or `@name` for an abstract socket. `watchdog_ns`: how long it may hear nothing; 0: for
         ever."""
-        self._address = address
+        # The kernel's form of an abstract name begins with a NUL.
+        self._address = "\0" + address[1:] if address is not None and address.startswith("@") else address or ""
         self._feed_ns = watchdog_ns // FEEDS_PER_WATCHDOG
         self._feed_due_ns = 0
         self._serving = False
         self._heard = True
+        self._waiting: deque[str] = deque(maxlen=WAITING_MAX)
         self._socket: socket.socket | None = None
         if address is not None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -71,9 +77,11 @@ class ServiceManager:
 
     def feed(self, now_ns: int) -> None:
         """The loop turns: called at every turn of its housekeeping, says it as often as the watchdog needs it."""
+        if self._waiting:
+            self._flush()
         if self._feed_ns and now_ns >= self._feed_due_ns:
             self._feed_due_ns = now_ns + self._feed_ns
-            self._tell("WATCHDOG=1")
+            self._send("WATCHDOG=1")
 
     def close(self) -> None:
         if self._socket is not None:
@@ -81,14 +89,26 @@ class ServiceManager:
             self._socket = None
 
     def _tell(self, *lines: str) -> None:
-        if self._socket is None or self._address is None:
-            return
-        address = self._address.replace("@", "\0", 1) if self._address.startswith("@") else self._address
+        if self._socket is not None:
+            self._waiting.append("\n".join(lines))
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting and self._send(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _send(self, text: str) -> bool:
+        """Whether the manager has it, or never will."""
+        assert self._socket is not None
         try:
             # Not connected: a manager that is started anew has a new socket under the same name.
-            self._socket.sendto("\n".join(lines).encode(), address)
-            self._heard = True
+            self._socket.sendto(text.encode(), self._address)
+        except BlockingIOError:
+            return False
         except OSError as error:
             if self._heard:  # once, and not at every turn
-                log.warning("%s=%s can't be told %s: %s", SOCKET, self._address, lines[0], error.strerror)
+                log.warning("%s: the manager can't be told %s: %s", SOCKET, text.partition("\n")[0], error.strerror)
             self._heard = False
+        else:
+            self._heard = True
+        return True
