@@ -1,0 +1,54 @@
+"""The panels of the dashboards in deploy/grafana, and what they ask Prometheus for."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.deploy.rules import ROOT
+
+GRAFANA: Final = ROOT / "deploy" / "grafana"
+DASHBOARDS: Final = sorted((GRAFANA / "dashboards").glob("*.json"))
+# What Grafana puts in for its variables with everything chosen; the interval is ten scrapes of the test's.
+CHOSEN: Final = {"$job": "tickpath", "$instance": ".*", "$model": ".*", "$__rate_interval": "2s"}
+
+
+@dataclass(frozen=True)
+class Query:
+    """One expression, of a panel in a row."""
+
+    row: str
+    panel: str
+    expression: str
+
+    @property
+    def chosen(self) -> str:
+        """The expression that Prometheus gets."""
+        text = self.expression
+        for name, value in CHOSEN.items():
+            text = text.replace(name, value)
+        assert "$" not in text, f"{self.panel}: a variable that this test does not know: {text}"
+        return text
+
+    @property
+    def is_of_gpu(self) -> bool:
+        """The rule for what a machine without a GPU can't show: NVIDIA's exporter's own metrics, in their row."""
+        names = set(re.findall(r"\b[A-Za-z_:]\w*(?=[{\[]|$)", self.expression))
+        return self.row.startswith("GPU") and names != set() and all(name.startswith("DCGM_FI_") for name in names)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A dashboard."""
+    dashboard: dict[str, Any] = json.loads(path.read_text())
+    return dashboard
+
+
+def queries(dashboard: dict[str, Any]) -> list[Query]:
+    """All that its panels and annotations ask for."""
+    row, found = "", []
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            row = panel["title"]
+        found += [Query(row, panel["title"], target["expr"]) for target in panel.get("targets", [])]
+    return found
