@@ -123,6 +123,7 @@ def run_image(stage: Stage, installed: Path, models: Path, run: Path) -> list[st
 
 def hadolint(path: Path) -> str:
     """What the linter has to say."""
-    command = [Path(sys.executable).with_name("hadolint"), "--failure-threshold", "style", path]
+    command = [str(Path(sys.executable).with_name("hadolint")), "--failure-threshold", "style", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+    said: str = done.stdout + done.stderr
+    return said

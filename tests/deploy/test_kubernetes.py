@@ -14,8 +14,8 @@ from tests.deploy.kustomize import KUBERNETES, LAYERS, Manifest, identity, rende
 
 # The oldest with a `sleep` before the end that needs no shell and no feature gate; and the newest there is.
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
-# What of a PodMonitor is used, by the reference of the Prometheus operator (monitoring.coreos.com/v1): its definition is
-# the operator's, and not among Kubernetes' own.
+# What of a PodMonitor is used, by the reference of the Prometheus operator (monitoring.coreos.com/v1): its definition
+# is the operator's, and not among Kubernetes' own.
 STRINGS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 RELABELING = {
     "type": "object",
