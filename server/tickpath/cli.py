@@ -113,6 +113,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @click.option(
     "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
+@click.option("--server-name", metavar="NAME", help="What its metrics call it.  [default: host/address]")
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")

@@ -24,6 +24,7 @@ from tickpath.observe import observer
 from tickpath.observe.http import Request
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import RecordReader
+from tickpath.observe.tally import Tally
 from tickpath.wire import Cancel, Failure, Infer, Ping, Pong, Result
 
 NULL, SLOW, THREADED, INLINE = 0, 1, 2, 3
@@ -213,7 +214,7 @@ def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
     fd = os.open(records, os.O_RDWR)
     core = CoreProcess(server.ready.pid)
     try:
-        watching = observer.Observer(RecordReader(fd), core)
+        watching = observer.Observer(Tally(RecordReader(fd), os.memfd_create("tally")), core, "here")
         yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
     finally:
         os.close(core.pidfd)
@@ -294,8 +295,13 @@ class Load(threading.Thread):
 
 
 def test_a_killed_observer_comes_back_with_every_count_and_costs_no_answer(server: RunningServer, peer: Peer) -> None:
-    def answered() -> float:
-        return scrape(server).value("tickpath_requests_total", model="null", code="OK")
+    def answered() -> list[float]:
+        """By the core's totals, and by the observer's histograms."""
+        seen = scrape(server)
+        return [
+            seen.value("tickpath_requests_total", model="null", code="OK"),
+            seen.value("tickpath_request_duration_seconds_count", model="null"),
+        ]
 
     url = f"{server.ready.observer}/readyz"
     before = answered()
@@ -314,5 +320,5 @@ def test_a_killed_observer_comes_back_with_every_count_and_costs_no_answer(serve
     finally:
         load.enough.set()
         load.join()
-    settles(lambda: [answered()], [before], [load.answered])
+    settles(answered, before, [load.answered] * 2)
     assert server.log.read_text().count("the observer ended with exit code -9; starting it again") == 1
