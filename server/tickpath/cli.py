@@ -17,6 +17,7 @@ try:
     from tickpath.console.models import models
     from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.replay import replay
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.loadtest.command import loadtest
@@ -140,6 +141,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     metavar="S",
     help="Reload what is new in FOLDER.",
 )
+@click.option("--record", metavar="DIR", help="Keep requests and answers there: docs/RECORDING.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--log-format", type=LOG_FORMAT, help="What stderr gets.  [default: human]")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
@@ -254,6 +256,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(replay)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

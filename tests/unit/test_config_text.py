@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from tickpath.server.config import FeedConfig, ModelConfig, ServerConfig, make_config, read_config
+from tickpath.server.record_config import RecordConfig
 from tickpath.server.repository import VersionChoice
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
 SECTIONS: Final = {
     "The server": ServerConfig,
+    "Recording": RecordConfig,
     "A model": ModelConfig,
     "Feeds": FeedConfig,
     "A repository": VersionChoice,

@@ -21,6 +21,9 @@ def serve_values(file: Values, model_path: str | None, options: Values) -> Value
         if "observer_port" in typed:
             raise ConfigError("--observer-port and --no-observer: choose one")
         typed["observer_port"] = None
+    if (folder := typed.pop("record", None)) is not None:
+        in_file = file.get("record", {})
+        typed["record"] = {**(in_file if isinstance(in_file, dict) else {}), "dir": folder}
     of_model = {name: typed.pop(name) for name in MODEL_OPTIONS if name in typed}
     asked = model_path if model_path is not None else typed.get("repository")
     for key, told in (("models", "[[models]]"), ("repository", "repository")):

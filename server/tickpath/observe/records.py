@@ -72,6 +72,8 @@ class GlobalCell(enum.IntEnum):
     FEEDS = enum.auto()  # open now
     FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
     FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
+    RECORDED = enum.auto()  # entries of the recording that are in a file
+    RECORD_DROPPED = enum.auto()  # entries that are in none, since there was no room
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 

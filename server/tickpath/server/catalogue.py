@@ -159,6 +159,12 @@ class Catalogue:
         nobody has asked for it before."""
         return tuple(self._pinned(version).info(version) for version in self.versions)
 
+    def ways(self) -> Iterator[tuple[Route, str, str]]:
+        """Every route, with the name of its model and the label of the version that it is pinned to, "" where it is
+        not."""
+        for (name, key), route in self._routes.items():
+            yield route, name, key if isinstance(key, str) else ""
+
     def add(self, version: Version, keep: bool = False) -> None:
         """A version is loaded. With `keep`, it stays until it is unloaded; else until nothing leads to it."""
         model = self._models.setdefault(version.name, Model(version.name))

@@ -12,6 +12,7 @@ import msgspec
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.quiet import HOURS_PATTERN
+from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -23,7 +24,6 @@ NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-PLACE_PATTERN = r"^[^\0]+\Z"
 Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 FILE_NAME_PATTERN = r"^[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
@@ -224,6 +224,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch_s: Seconds | None = None
     # Hours of the day, local time, in which nothing is loaded, unloaded or collected: `09:30-16:00`.
     quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
+    # What is asked and answered, kept in files (see record_config.py); None: nothing is.
+    record: RecordConfig | None = None
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -250,6 +252,8 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     if config.oip_admin and config.admin is None:
         raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
+    if config.record is not None and (why := check_record(config.record)):
+        raise ConfigError(why)
     return config
 
 
@@ -331,7 +335,7 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
     there are."""
     for pattern, words in _WORDS.items():
         problem = problem.replace(f"matching regex {pattern!r}", words)
-    kind = ModelConfig if "$.models" in problem else kind
+    kind = ModelConfig if "$.models" in problem else RecordConfig if "$.record" in problem else kind
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
@@ -377,6 +381,8 @@ def read_config(path: Path) -> dict[str, object]:
             values[port] = None
     if isinstance(repository := values.get("repository"), str):
         values["repository"] = str(path.parent / repository)
+    if isinstance(record := values.get("record"), dict) and isinstance(folder := record.get("dir"), str):
+        values["record"] = {**record, "dir": str(path.parent / folder)}
     if isinstance(models := values.get("models"), list):
         values["models"] = [settle_model(model, path) if isinstance(model, dict) else model for model in models]
     return values

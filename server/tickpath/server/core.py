@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Set
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final, NoReturn, TypeVar
@@ -36,6 +37,8 @@ from tickpath.server.loader import Loader
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
+from tickpath.server.recorder_process import RecorderProcess
+from tickpath.server.recording import RecordedSession, Recording
 from tickpath.server.sd_notify import ServiceManager
 from tickpath.server.service import Service
 from tickpath.server.session import Session
@@ -95,6 +98,7 @@ class _Core:
             other_cpus = _pin(config.cpu)
             observer = self._start_observer(loop, listeners, other_cpus, stack)
             door = self._start_door(loop, listeners, other_cpus, stack)
+            recording, recorder = self._start_recorder(loop, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
@@ -104,13 +108,15 @@ class _Core:
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
-            for child in filter(None, (observer, door)):
+            for child in filter(None, (observer, door, recorder)):
                 await child.ready()
+            if recording is not None:
+                recording.start(service, loop)
             housekeeping = Housekeeping(loop, records, deployment, self._manager)
             housekeeping.start()
             stack.callback(housekeeping.stop)
             service.polling.start()
-            servers = [await _accept(loop, service, listener) for listener in listeners]
+            servers = [await _accept(loop, _sessions(service, recording), listener) for listener in listeners]
             await self._take_orders(deployment, admin, stack)
             _on_stop_signals(lambda *_: self._stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
@@ -228,6 +234,15 @@ class _Core:
         address = address_of(listeners[-1])  # the Unix socket, where there is one: the shortest way
         return self._started(DoorProcess(loop, config, address, cpus), stack)
 
+    def _start_recorder(
+        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
+    ) -> tuple[Recording, RecorderProcess] | tuple[None, None]:
+        if self._config.record is None:
+            return None, None
+        recording = Recording(self._config.record)
+        stack.callback(recording.stop)
+        return recording, self._started(RecorderProcess(loop, recording, cpus), stack)
+
     def _started(self, child: Child, stack: ExitStack) -> Child:
         self._outlasting.callback(child.kill)
         stack.callback(child.stop)
@@ -298,10 +313,18 @@ def _age_s() -> float:
     return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
+def _sessions(service: Service, recording: Recording | None) -> Callable[[], Session]:
+    if recording is None:
+        return partial(Session, service)
+    return partial(RecordedSession, service, recording)
+
+
+async def _accept(
+    loop: asyncio.AbstractEventLoop, make_session: Callable[[], Session], listener: socket.socket
+) -> asyncio.AbstractServer:
     if listener.family == socket.AF_UNIX:
-        return await loop.create_unix_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
-    return await loop.create_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
+        return await loop.create_unix_server(make_session, sock=listener, backlog=BACKLOG)
+    return await loop.create_server(make_session, sock=listener, backlog=BACKLOG)
 
 
 def _pin(cpu: int | None) -> Set[int] | None:

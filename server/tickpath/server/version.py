@@ -94,7 +94,9 @@ def start_version(
     return Version(
         place=place,
         config=config,
-        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
+        info=ModelInfo(
+            name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds, spec.sha256
+        ),
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(

@@ -35,6 +35,8 @@ COUNTERS = [
     "tickpath_protocol_errors_total",
     "tickpath_gc_pause_seconds_count",
     "tickpath_gc_pause_seconds_sum",
+    "tickpath_recorded_total",
+    "tickpath_record_dropped_total",
     "tickpath_records_lost_total",
     "tickpath_loads_failed_total",
 ]
