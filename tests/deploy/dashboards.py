@@ -12,6 +12,7 @@ GRAFANA: Final = ROOT / "deploy" / "grafana"
 DASHBOARDS: Final = sorted((GRAFANA / "dashboards").glob("*.json"))
 # What Grafana puts in for its variables with everything chosen; the interval is ten scrapes of the test's.
 CHOSEN: Final = {"$job": "tickpath", "$instance": ".*", "$model": ".*", "$__rate_interval": "2s"}
+OF_EACH_GPU: Final = "tickpath_gpu_"
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Query:
 
     @property
     def is_of_gpu(self) -> bool:
-        """The rule for what a machine without a GPU can't show: NVIDIA's exporter's own metrics, in their row."""
-        names = set(re.findall(r"\b[A-Za-z_:]\w*(?=[{\[]|$)", self.expression))
-        return self.row.startswith("GPU") and names != set() and all(name.startswith("DCGM_FI_") for name in names)
+        """The rule for what a machine without a GPU can't show: a series for each GPU, in their row."""
+        names = re.findall(r"\btickpath_\w+", self.expression)
+        return self.row == "GPU" and all(name.startswith(OF_EACH_GPU) for name in names)
 
 
 def load(path: Path) -> dict[str, Any]:
