@@ -78,7 +78,7 @@ def in_prometheus(quantile: float, values_ns: list[int]) -> float:
 
 @pytest.mark.parametrize("spread", [0.0, 0.05, 0.5])
 @pytest.mark.parametrize("factor", [1.7, 3, 10, 100])
-@pytest.mark.parametrize("median_ns", [2_000, 50_000, 700_000, 20_000_000])
+@pytest.mark.parametrize("median_ns", [10_000, 50_000, 700_000, 20_000_000])
 def test_a_model_that_gets_slower_moves_every_percentile(median_ns: int, factor: float, spread: float) -> None:
     """Ten times slower shows as about ten times in each, whatever the shape; a bucket's width is the error."""
     values = np.random.default_rng(3).lognormal(np.log(median_ns), spread, 20_000)
