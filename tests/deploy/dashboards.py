@@ -10,8 +10,8 @@ from tests.deploy.rules import ROOT
 
 GRAFANA: Final = ROOT / "deploy" / "grafana"
 DASHBOARDS: Final = sorted((GRAFANA / "dashboards").glob("*.json"))
-# What Grafana puts in for its variables with everything chosen; the interval is ten scrapes of the test's.
-CHOSEN: Final = {"$job": "tickpath", "$instance": ".*", "$model": ".*", "$__rate_interval": "2s"}
+# What Grafana puts in for its variables with everything chosen; the interval is thirty scrapes of the test's.
+CHOSEN: Final = {"$job": "tickpath", "$instance": ".*", "$model": ".*", "$__rate_interval": "30s"}
 OF_EACH_GPU: Final = "tickpath_gpu_"
 
 
