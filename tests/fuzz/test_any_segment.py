@@ -142,8 +142,8 @@ def test_any_vector_of_the_protocol_is_taken(tmp_path: Path) -> None:
     ring = RingWriter(1 << 24)
     for name, kind in (("client", Kind.REQUEST), ("server", Kind.REPLY)):
         vectors = msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=MessageVectors)
-        for vector in (*vectors.valid, *vectors.invalid):
-            ring.put(kind, 1, 1, bytes.fromhex(vector.frame)[PREFIX_BYTES:])
+        for frame in [each.frame for each in vectors.valid] + [each.frame for each in vectors.invalid]:
+            ring.put(kind, 1, 1, bytes.fromhex(frame)[PREFIX_BYTES:])
     chunk, _ = RingReader(ring.fd).peek(1 << 24)
     ring.close()
     batch = seal(chunk)

@@ -9,6 +9,7 @@ from tests.serving import write_config
 
 from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config, read_config
+from tickpath.server.record_config import RecordConfig
 
 MODEL = {"path": "btc.onnx"}
 
@@ -41,6 +42,14 @@ feeds_per_session_max = 3
 feeds_max = 5
 feed_bytes_max = 1000000
 feed_idle_s = 7
+
+[record]
+dir = "recordings"
+ring_bytes = 65536
+segment_bytes = 8192
+segment_s = 60
+bytes_max = 1000000
+when_full = "stop"
 
 [[models]]
 path = "btc.onnx"
@@ -75,6 +84,22 @@ def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
     assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
     assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")
     assert eth.served_name == "eth"
+    assert config.record == RecordConfig(str(tmp_path / "recordings"), 65536, 8192, 60, 1000000, "stop")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"dir": ""}, "that is not empty and has no NUL in it"),
+        ({"dir": "r", "ring_bytes": 65537}, "multiple of 8, 65537 came"),
+        ({"dir": "r", "bytes_max": 65536}, "must hold a segment and what waits in memory"),
+        ({"dir": "r", "when_full": "wait"}, "'drop_oldest', 'stop'"),
+        ({"dir": "r", "ring": 1}, "there are dir, ring_bytes, segment_bytes"),
+    ],
+)
+def test_a_recording_that_cant_be(record: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_config({"models": [MODEL], "record": record})
 
 
 def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:

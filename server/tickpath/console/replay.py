@@ -58,7 +58,12 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 @click.option("--from", "from_ns", callback=_read_time, metavar="TIME", help="Play what came then or later (UTC).")
 @click.option("--until", "until_ns", callback=_read_time, metavar="TIME", help="Play what came before then.")
 @click.option(
-    "--in-flight", type=click.IntRange(1, 65536), default=32, show_default=True, metavar="N", help="At most so many."
+    "--in-flight",
+    type=click.IntRange(1, 65536),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="So many at --speed max.",
 )
 @click.option("--token", envvar="TICKPATH_TOKEN", default="", metavar="TEXT", help="For a server that asks for one.")
 @click.option("--json", "report", metavar="FILE", help="Write the report there; - prints it.")

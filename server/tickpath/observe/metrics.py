@@ -144,20 +144,8 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
         GlobalCell.LOADS_FAILED,
         1,
     ),
-    (
-        CounterMetricFamily,
-        "tickpath_recorded_total",
-        "Entries of the recording that are in a file: requests, answers, sessions.",
-        GlobalCell.RECORDED,
-        1,
-    ),
-    (
-        CounterMetricFamily,
-        "tickpath_record_dropped_total",
-        "Entries that were not recorded, since the disk or the recorder could not keep up.",
-        GlobalCell.RECORD_DROPPED,
-        1,
-    ),
+    (CounterMetricFamily, "tickpath_recorded_total", "Recorded entries, in a file.", GlobalCell.RECORDED, 1),
+    (CounterMetricFamily, "tickpath_record_dropped_total", "Entries not recorded.", GlobalCell.RECORD_DROPPED, 1),
     (GaugeMetricFamily, "tickpath_quiet", "1 while nothing may be loaded or unloaded.", GlobalCell.QUIET, 1),
 )
 

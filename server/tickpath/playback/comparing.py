@@ -112,7 +112,8 @@ def _distance(then: memoryview, now: memoryview, dtype: np.dtype[Any]) -> tuple[
     numbers = np.isfinite(a) & np.isfinite(b)
     if not numbers.any():
         return values, len(a), None, None
-    span = np.abs(a[numbers].astype(np.float64) - b[numbers].astype(np.float64)).max()
+    with np.errstate(over="ignore"):  # the largest doubles are infinitely far apart
+        span = np.abs(a[numbers].astype(np.float64) - b[numbers].astype(np.float64)).max()
     low, high = np.sort([_steps(each[numbers]) for each in (bits_a, bits_b)], axis=0)
     return values, len(a), float(span), int((high.view(np.uint64) - low.view(np.uint64)).max())
 

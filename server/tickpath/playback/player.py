@@ -21,6 +21,7 @@ from tickpath.loadtest.link import Link, open_link
 from tickpath.loadtest.room import Room
 from tickpath.loadtest.rows import GapWriter, RowWriter
 from tickpath.loadtest.sender import Sender
+from tickpath.loadtest.target import UNBOUNDED
 from tickpath.playback.comparing import Difference, Outcome, Tally, code_of, difference
 from tickpath.playback.dialogue import FIRST_ID, PlaybackDialogue, Wanted
 from tickpath.playback.exchanges import NONE, Bodies, Exchange, Exchanges, decode_reply, decode_request
@@ -38,6 +39,8 @@ from tickpath.wire import (
     Tick,
     encode_frame,
 )
+
+Asking = Infer | Tick | OpenFeed | CloseFeed | SnapshotFeed
 
 # Between the moment when all is ready and the first request.
 LEAD_NS: Final = 1_000_000
@@ -77,7 +80,8 @@ class Player:
         self._address = address
         self._choice = choice
         self._paced = choice.speed is not None
-        self._in_flight_max = in_flight_max
+        # At recorded times as many are in flight as were then.
+        self._in_flight_max = UNBOUNDED if self._paced else in_flight_max
         self._token = token
         self._stop, self._never = os.pipe()
         self._sender = Sender((), RowWriter(room.rows), GapWriter(room.gaps), self._stop)
@@ -141,6 +145,7 @@ class Player:
             return
         while len(link.waiting) >= link.in_flight_max or sender.in_flight >= self._in_flight_max:
             now_ns = sender.turn(now_ns)
+        assert isinstance(message, Asking), "no other request is recorded"
         self._ids[exchange.session, message.id] = row + FIRST_ID
         self._asked[row] = exchange
         sender.send(link, frame, row, intended_ns, now_ns)

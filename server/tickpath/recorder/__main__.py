@@ -2,7 +2,6 @@
 descriptors, and the rest as JSON."""
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -20,12 +19,14 @@ def main() -> int:
     os.nice(NICE)
     if arguments.cpus:
         os.sched_setaffinity(0, map(int, arguments.cpus.split(",")))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s recorder: %(message)s", stream=sys.stderr)
     import msgspec
 
+    from tickpath.logs import logging_to_stderr
     from tickpath.recorder.recorder import Settings, run
 
-    return run(msgspec.json.decode(arguments.settings, type=Settings))
+    settings = msgspec.json.decode(arguments.settings, type=Settings)
+    with logging_to_stderr(settings.log_format):
+        return run(settings)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from tickpath.logs import LogFormat
 from tickpath.recorder.entries import seal
 from tickpath.recorder.ring import RingReader
 from tickpath.recorder.writing import FullError, Limits, SegmentWriter
@@ -41,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
     run: str
     core_pid: int
     limits: Limits
+    log_format: LogFormat = "human"
 
 
 class Recorder:
@@ -125,7 +127,8 @@ class Recorder:
 
 
 def run(settings: Settings) -> int:
-    """Record until the core ends or says that it will, or SIGTERM comes; then write the rest. Returns 0, or 1 after a line on stderr."""
+    """Record until the core ends or says that it will, or SIGTERM comes; then write the rest. Returns 0, or 1 where the
+    folder can't be read, which is said."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _frame: stopping.append(got))

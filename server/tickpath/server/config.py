@@ -11,6 +11,7 @@ import msgspec
 
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
+from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
 
@@ -40,12 +41,6 @@ Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 # A share or an amount: what is no number, or no bound, gates nothing.
 Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
-# What is infinite, or no number, bounds nothing.
-Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-# A bound of every output, or of those named.
-Limit = Number | dict[str, Number] | None
-# What becomes of values that should not be. pass: nobody looks, so it costs nothing.
-Reaction = Literal["refuse", "flag", "pass"]
 
 
 class ConfigError(Exception):
@@ -66,25 +61,6 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[str, str] = {}
     # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
     warm_up: Literal["refuse", "pad"] = "refuse"
-
-
-class NumericPolicy(msgspec.Struct, frozen=True):
-    """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
-
-    inputs: Reaction = "refuse"
-    outputs: Reaction = "pass"
-    bounds: Reaction = "refuse"
-    output_min: Limit = None
-    output_max: Limit = None
-
-    @property
-    def checks_bounds(self) -> bool:
-        return self.bounds != "pass" and (self.output_min is not None or self.output_max is not None)
-
-    @property
-    def flags(self) -> bool:
-        """Whether an answer may carry a flag."""
-        return "flag" in (self.inputs, self.outputs) or (self.bounds == "flag" and self.checks_bounds)
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

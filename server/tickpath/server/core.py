@@ -241,7 +241,7 @@ class _Core:
             return None, None
         recording = Recording(self._config.record)
         stack.callback(recording.stop)
-        return recording, self._started(RecorderProcess(loop, recording, cpus), stack)
+        return recording, self._started(RecorderProcess(loop, recording, self._config.log_format, cpus), stack)
 
     def _started(self, child: Child, stack: ExitStack) -> Child:
         self._outlasting.callback(child.kill)

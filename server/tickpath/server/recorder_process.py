@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tickpath.logs import LogFormat
 from tickpath.recorder.recorder import Settings
 from tickpath.recorder.writing import Limits
 from tickpath.server.child_process import ChildProcess
@@ -22,12 +23,16 @@ WRITE_S_MAX: Final = 10.0
 class RecorderProcess(ChildProcess):
     """Runs `python -m tickpath.recorder` on the ring of `recording`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, recording: Recording, cpus: Set[int] | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, recording: Recording, log_format: LogFormat, cpus: Set[int] | None
+    ) -> None:
         super().__init__(loop, "the recorder", (recording.ring.fd, recording.lock_fd), WRITE_S_MAX)
         config = recording.config
         limits = Limits(config.segment_bytes, config.segment_s, config.bytes_max, config.when_full)
         self._recording = recording
-        self._settings = Settings(recording.ring.fd, config.dir, SERVER_NAME, recording.run, os.getpid(), limits)
+        self._settings = Settings(
+            recording.ring.fd, config.dir, SERVER_NAME, recording.run, os.getpid(), limits, log_format
+        )
         self._cpus = cpus
 
     def start(self) -> None:

@@ -68,7 +68,6 @@ class Recording:
         self.run = uuid.uuid4().hex
         self.lock_fd = _lock(Path(config.dir))
         self.ring = RingWriter(config.ring_bytes)
-        self._sessions = 0
         self._models: dict[int, DescribedModel] = {}
         self._versions: dict[tuple[str, str], DescribedVersion] = {}
         self._described = False
@@ -90,11 +89,6 @@ class Recording:
             self._tell(self._service, written, dropped)
         log.info("recorded %d entries in %s; %d were dropped", written, self.config.dir, dropped)
         os.close(self.lock_fd)
-
-    def next_session(self) -> int:
-        """A session's number: no other of this core's life has it."""
-        self._sessions += 1
-        return self._sessions
 
     def describe_again(self) -> None:
         """A new recorder knows nothing yet."""
@@ -139,7 +133,7 @@ class RecordedSession(Session):
         self._decoder: KeepingDecoder = KeepingDecoder(service.limits.frame_bytes_max)
         self._recording = recording
         self._put = recording.ring.put
-        self._number = 0  # from its Hello on
+        self._known = False  # from its Hello on
         self._hearing = False
         self._said: list[tuple[int, bytes]] = []  # while a request is dealt with
 
@@ -158,7 +152,7 @@ class RecordedSession(Session):
             self._heard(received_ns)
 
     def _serve_rare(self, message: ClientMessage) -> None:
-        if not self._number:
+        if not self._known:
             super()._serve_rare(message)  # Hello, or nothing that is taken
             self._opened()
         elif isinstance(message, _RARE):
@@ -174,32 +168,32 @@ class RecordedSession(Session):
 
     def _send(self, frame: bytes) -> None:
         super()._send(frame)
-        if not self._number or frame[_TAG_AT] not in _SAID:
+        if not self._known or frame[_TAG_AT] not in _SAID:
             return
         if self._hearing:
             self._said.append((monotonic_ns(), frame))
         else:
-            self._put(Kind.REPLY, self._number, monotonic_ns(), memoryview(frame)[PREFIX_BYTES:])
+            self._put(Kind.REPLY, self.number, monotonic_ns(), memoryview(frame)[PREFIX_BYTES:])
 
     def _lost(self) -> None:
         super()._lost()
-        if self._number:
-            self._put(Kind.CLOSED, self._number, monotonic_ns(), b"")
+        if self._known:
+            self._put(Kind.CLOSED, self.number, monotonic_ns(), b"")
 
     def _opened(self) -> None:
-        self._number = self._recording.next_session()
+        self._known = True
         self._recording.describe()
-        self._put(Kind.OPENED, self._number, self._received_ns, self._client.encode())
+        self._put(Kind.OPENED, self.number, self._received_ns, self._client.encode())
 
     def _heard(self, received_ns: int) -> None:
         """A request has been dealt with: put it, and what was said meanwhile."""
         self._hearing = False
         frame = self._decoder.frame
         assert frame is not None
-        self._put(Kind.REQUEST, self._number, received_ns, frame)
+        self._put(Kind.REQUEST, self.number, received_ns, frame)
         if self._said:
             for at_ns, said in self._said:
-                self._put(Kind.REPLY, self._number, at_ns, memoryview(said)[PREFIX_BYTES:])
+                self._put(Kind.REPLY, self.number, at_ns, memoryview(said)[PREFIX_BYTES:])
             self._said.clear()
 
 

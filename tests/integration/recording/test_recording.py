@@ -6,7 +6,9 @@ import os
 import resource
 import signal
 import stat
+import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,36 @@ def test_a_full_disk_costs_drops_that_are_counted_and_no_reply(tmp_path: Path) -
         wait_until(lambda: counts(server)[0] > recorded)
         traffic(server.address, 10)
     assert server.log.read_text().count("nothing can be recorded") == 1
+    assert "recording goes on" in server.log.read_text()
+    _check_sum(folder, server)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for little; where this user may not mount one, the test above has to do."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_so_does_a_file_system_without_room(tmp_path: Path, small_disk: Path) -> None:
+    folder = small_disk / "recording"
+    record = SMALL | {"dir": str(folder)}
+    with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as server:
+        traffic(server.address, 500)
+        traffic(server.address, 500)
+        wait_until(lambda: counts(server)[1] > 0)
+        recorded, _ = counts(server)
+        assert "nothing can be recorded: No space left on device" in server.log.read_text()
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        wait_until(lambda: counts(server)[0] > recorded)
+        traffic(server.address, 10)
     assert "recording goes on" in server.log.read_text()
     _check_sum(folder, server)
 
