@@ -154,6 +154,10 @@ def serve(model: str | None, config: Path | None, as_json: bool, **options: obje
     """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal
 
+    from tickpath.console.first_process import run_as_child
+
+    if (code := run_as_child()) is not None:
+        return code
     # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

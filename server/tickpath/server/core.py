@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
@@ -47,6 +47,7 @@ from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
 from tickpath.server.recorder_process import RecorderProcess
 from tickpath.server.recording import Recording
+from tickpath.server.sd_notify import ServiceManager
 from tickpath.server.service import Service
 from tickpath.server.source import ModelSource
 from tickpath.server.tls import HANDSHAKES_MAX
@@ -73,17 +74,22 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
     # The records outlive the loop: whatever it still runs as it ends may count in them.
-    with logging_to_stderr(config.log_format), closing(RecordWriter()) as records:
-        return uvloop.run(_Core(config, json_lines, records).serve())
+    with (
+        logging_to_stderr(config.log_format),
+        closing(RecordWriter()) as records,
+        closing(ServiceManager.of(os.environ)) as manager,
+    ):
+        return uvloop.run(_Core(config, json_lines, records, manager).serve())
 
 
 class _Core:
     """One life of the process."""
 
-    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter) -> None:
+    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter, manager: ServiceManager) -> None:
         self._config = config
         self._json_lines = json_lines
         self._records = records
+        self._manager = manager
         self._stop = asyncio.Event()
         self._lost: DeviceLostError | None = None
         self._outlasting = ExitStack()  # what would outlast this process, were it to end without a word
@@ -108,7 +114,7 @@ class _Core:
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
             # What has come since its files were read is loaded as soon as it serves.
-            signal.signal(signal.SIGHUP, on_reload_signal(loop, gate.renew, deployment.reload))
+            signal.signal(signal.SIGHUP, on_reload_signal(loop, gate.renew, self._reload(deployment)))
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
@@ -116,7 +122,7 @@ class _Core:
                 await child.ready()
             if recording is not None:
                 recording.start(service, loop)
-            housekeeping = Housekeeping(loop, records, deployment)
+            housekeeping = Housekeeping(loop, records, deployment, self._manager)
             housekeeping.start()
             stack.callback(housekeeping.stop)
             service.polling.start()
@@ -126,6 +132,7 @@ class _Core:
             records.set_cell(GlobalCell.STATE, State.READY)
             self._announce([gate.address_of(listener) for listener in listeners], observer, door)
             await self._stop.wait()
+            self._manager.stopping()
             # A socket's file goes while we still listen on it: afterwards it could be our successor's.
             listening.close()
             await self._drain(service, servers)
@@ -134,6 +141,15 @@ class _Core:
         if self._lost is not None:
             raise self._lost
         return EXIT_OK
+
+    def _reload(self, deployment: Deployment) -> Callable[[], Awaitable[None]]:
+        """What SIGHUP asks for, as `systemctl reload` does."""
+
+        async def reload() -> None:
+            with self._manager.reloading():
+                await deployment.reload()
+
+        return reload
 
     def _device_lost(self, loop: asyncio.AbstractEventLoop) -> DeviceLost:
         """What a lane tells on whichever thread it runs."""
@@ -249,6 +265,7 @@ class _Core:
         seconds = _age_s()
         url = observer.url if observer is not None else None
         oip = [address for address in (door.http, door.grpc) if address] if door is not None else []
+        self._manager.ready(f"serving on {' and '.join(addresses)}")
         log.info(
             "ready after %.2f s on %s%s%s",
             seconds,

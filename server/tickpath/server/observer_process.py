@@ -20,7 +20,7 @@ class ObserverProcess(ChildProcess):
         self._tally_fd = os.memfd_create("tickpath-tally")
         super().__init__(loop, "the observer", (records_fd, self._tally_fd))
         self._records_fd = records_fd
-        self._name = config.server_name or name
+        self._server_name = config.server_name or name
         self._host = config.observer_host
         self._port = config.observer_port or 0
         self._cpus = cpus
@@ -33,7 +33,7 @@ class ObserverProcess(ChildProcess):
             "--tally-fd",
             str(self._tally_fd),
             "--name",
-            self._name,
+            self._server_name,
             "--host",
             self._host,
             "--port",
