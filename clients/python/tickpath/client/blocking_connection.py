@@ -40,10 +40,14 @@ class SocketConnection:
         """False in a child that was forked since: parent and child would take each other's replies."""
         return self._pid == os.getpid()
 
+    def fileno(self) -> int:
+        """For poll."""
+        return self._socket.fileno()
+
     def take_arrived(self) -> None:
         """Look at what has come without being waited for."""
         while self.open and self._readable.poll(0):
-            self._receive()
+            self.receive()
 
     @property
     def takes_more(self) -> bool:
@@ -78,7 +82,7 @@ class SocketConnection:
         """Receive until the request is done. Raises ConnectionLostError, ProtocolError, RequestTimeoutError."""
         while not request.done:
             self._wait(self._readable, deadline)
-            self._receive()
+            self.receive()
 
     def forget(self, request: Request[Any]) -> None:
         """Nobody waits for it any more, if it is not done. The server is told where that takes no waiting."""
@@ -120,7 +124,7 @@ class SocketConnection:
         while rest:
             events = self._wait(self._either, deadline)
             if events & ~POLLOUT:
-                self._receive()
+                self.receive()
             if events & POLLOUT:
                 rest = rest[self._send(rest) :]
 
@@ -130,7 +134,8 @@ class SocketConnection:
                 raise timed_out(self.conversation.address, deadline.timeout_s)
         return ready[0][1]
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Take in what has come, if anything has. Raises ConnectionLostError, ProtocolError; it is then closed."""
         conversation = self.conversation
         try:
             byte_count = self._socket.recv_into(conversation.get_buffer())
