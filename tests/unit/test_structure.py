@@ -28,6 +28,9 @@ PURE: Final = (
     "tickpath.server.dispatch",
     "tickpath.server.compute_time",
     "tickpath.graphs.buckets",
+    "tickpath.client.pool.servers",
+    "tickpath.client.pool.hedging",
+    "tickpath.client.pool.course",
 )
 IMPURE: Final = {"asyncio", "socket", "time", "threading", "select", "selectors", "datetime", "uvloop"}
 # Who alone may import a runtime: a folder of ours for each package.

@@ -189,7 +189,7 @@ class World:
             self.end(asked)
 
     def end(self, asked: Asked) -> None:
-        for _, request in asked.call.let_go():
+        for _, request in asked.call.let_go(self.now_ns):
             request.forgotten = True
         try:
             asked.outcomes.append(asked.call.result())

@@ -20,6 +20,10 @@ ours = {name for name in sys.modules if name.startswith("tickpath.") and name.co
 assert third_party <= {"msgspec", "numpy"}, third_party
 assert ours == {"tickpath.client", "tickpath.wire"}, ours
 assert "asyncio" not in sys.modules
+assert "tickpath.client.pool" not in sys.modules
+from tickpath.client import Hedge, Pool
+assert "asyncio" not in sys.modules
+assert roots() - third_party <= sys.stdlib_module_names | {"tickpath"}, roots()
 from tickpath.client import AsyncClient
 assert "asyncio" in sys.modules
 assert "uvloop" not in sys.modules

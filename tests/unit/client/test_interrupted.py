@@ -83,7 +83,7 @@ class Interrupt:
 def test_wherever_it_comes_while_receiving() -> None:
     with echo_server() as address, Client(address) as client:
         for at in count():
-            interrupt = Interrupt(SocketConnection.receive, at)
+            interrupt = Interrupt(SocketConnection._receive, at)
             with suppress(KeyboardInterrupt), interrupt:
                 client.infer("echo", np.full((1, 3), -1, np.float32))
             if not interrupt.came:

@@ -44,10 +44,14 @@ class SocketConnection:
         """For poll."""
         return self._socket.fileno()
 
+    def receive(self) -> None:
+        """Take in what has come, if anything has. Raises ConnectionLostError and ProtocolError, and is closed then."""
+        self._receive()
+
     def take_arrived(self) -> None:
         """Look at what has come without being waited for."""
         while self.open and self._readable.poll(0):
-            self.receive()
+            self._receive()
 
     @property
     def takes_more(self) -> bool:
@@ -82,7 +86,7 @@ class SocketConnection:
         """Receive until the request is done. Raises ConnectionLostError, ProtocolError, RequestTimeoutError."""
         while not request.done:
             self._wait(self._readable, deadline)
-            self.receive()
+            self._receive()
 
     def forget(self, request: Request[Any]) -> None:
         """Nobody waits for it any more, if it is not done. The server is told where that takes no waiting."""
@@ -124,7 +128,7 @@ class SocketConnection:
         while rest:
             events = self._wait(self._either, deadline)
             if events & ~POLLOUT:
-                self.receive()
+                self._receive()
             if events & POLLOUT:
                 rest = rest[self._send(rest) :]
 
@@ -134,8 +138,7 @@ class SocketConnection:
                 raise timed_out(self.conversation.address, deadline.timeout_s)
         return ready[0][1]
 
-    def receive(self) -> None:
-        """Take in what has come, if anything has. Raises ConnectionLostError, ProtocolError; it is then closed."""
+    def _receive(self) -> None:
         conversation = self.conversation
         try:
             byte_count = self._socket.recv_into(conversation.get_buffer())

@@ -123,7 +123,7 @@ class AsyncPool:
                 await _news(lines, call)
                 await _advance(lines, call)
         finally:
-            for connection, request in call.let_go():
+            for connection, request in call.let_go(monotonic_ns()):
                 connection.take_back(request)
         return call.result()
 

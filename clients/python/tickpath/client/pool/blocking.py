@@ -274,7 +274,7 @@ def _advance(lines: Lines, call: Call[Line]) -> None:
 
 
 def _let_go(call: Call[Line]) -> None:
-    for line, request in call.let_go():
+    for line, request in call.let_go(monotonic_ns()):
         line.forget(request)
 
 

@@ -57,9 +57,11 @@ class Line:
 
     def settle(self, now_ns: int) -> None:
         """Let go of what is answered."""
-        if any(request.done for request in self.asked):
-            self.asked = {request for request in self.asked if not request.done}
-            self.server.heard(now_ns)
+        for request in self.asked:
+            if request.done:
+                self.asked = {request for request in self.asked if not request.done}
+                self.server.heard(now_ns)
+                break
         if self.ping is not None and self.ping.done:
             self.ping = None
             self.server.heard(now_ns)

@@ -1,6 +1,5 @@
-"""One request of the caller's: where it is asked, and what came of it. Both pools use it."""
+"""One request of the caller's: where it is asked, and what came of it. Pure; both pools use it."""
 
-from time import monotonic_ns
 from typing import Generic, TypeVar
 
 from tickpath.client.conversation import Request
@@ -37,10 +36,10 @@ class Call(Generic[C]):
                 del self.requests[server]
                 self._take(server, request, now_ns)
 
-    def let_go(self) -> list[tuple[C, Request[Prediction]]]:
+    def let_go(self, now_ns: int) -> list[tuple[C, Request[Prediction]]]:
         """Nobody waits any more. What is still asked, to be taken back."""
         if not self.course.over:
-            self.course.drop(monotonic_ns())
+            self.course.drop(now_ns)
         asked = list(self.requests.values())
         self.requests.clear()
         return asked
