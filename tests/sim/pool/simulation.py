@@ -121,6 +121,7 @@ class World:
             self.at(call.course.wake_ns, lambda: None)
         if call.course.over:
             self.end(asked)
+        assert call.requests or call.course.wake_ns == NEVER_NS, "who waits for a server would wake for nothing"
 
     def collect(self, asked: Asked) -> None:
         waiting = dict(asked.call.requests)

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from importlib.resources import files
+
+import pytest
 
 SCRIPT = """
 import sys
@@ -33,3 +36,8 @@ assert "uvloop" not in sys.modules
 def test_the_client_needs_msgspec_and_numpy_only() -> None:
     ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("package", ["tickpath.client", "tickpath.wire"])
+def test_type_checkers_are_told_that_there_are_types(package: str) -> None:
+    assert files(package).joinpath("py.typed").is_file()

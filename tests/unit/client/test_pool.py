@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.unit.client.pools import MakePool
-from tests.unit.client.scripted import Script, ScriptedServer, Session, echoed
+from tests.unit.client.scripted import Script, ScriptedServer, Session, echoed, one_echo
 
 from tickpath.client import (
     DeadlineError,
@@ -280,3 +281,8 @@ def test_the_inputs_are_those_of_the_call_wherever_they_go(
         assert isinstance(outcome, Prediction | OverloadedError)
         if isinstance(outcome, Prediction):
             np.testing.assert_array_equal(outcome["y"], np.full((1, 3), number))
+
+
+def test_a_call_may_have_all_the_time_there_is(make_pool: MakePool, started: Callable[..., ScriptedServer]) -> None:
+    with make_pool(started(one_echo)) as pool:
+        np.testing.assert_array_equal(pool.infer("echo", X, timeout_s=inf)["y"], X)

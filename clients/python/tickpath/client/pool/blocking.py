@@ -208,7 +208,7 @@ class Pool:
             elif not deadline.left_s():
                 raise none_ready(lines.servers, lines.errors)
             else:
-                lines.wait(int(deadline.at_s * 1e9))
+                lines.wait(deadline.at_ns())
 
     def _turn(self) -> threading.Lock:
         """As Client's."""

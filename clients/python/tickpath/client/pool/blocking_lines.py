@@ -103,7 +103,7 @@ class Lines:
         """Try every server once. Raises ConnectError, or what a server refused with, if none is there."""
         self.look_after(monotonic_ns())
         while any(server.connecting for server in self.servers.all) and deadline.left_s():
-            self.wait(int(deadline.at_s * 1e9))
+            self.wait(deadline.at_ns())
         if not any(server.ready for server in self.servers.all):
             raise none_ready(self.servers, self.errors)
 

@@ -1,4 +1,4 @@
-"""One request of the caller's: where it is asked, and what came of it. Pure; both pools use it."""
+"""One request of the caller's: where it is asked, and what came of it. Both pools use it."""
 
 from typing import Generic, TypeVar
 
@@ -20,7 +20,7 @@ class Call(Generic[C]):
         self.course = course
         self.asking = asking
         self.deadline = deadline
-        self.deadline_ns = int(deadline.at_s * 1e9)
+        self.deadline_ns = deadline.at_ns()
         self.requests: dict[Server, tuple[C, Request[Prediction]]] = {}
         self._prediction: Prediction | None = None
 

@@ -78,7 +78,7 @@ class Course:
     @property
     def wake_ns(self) -> int:
         """When to call `next` again, should nothing happen before."""
-        return self._hedge_at_ns
+        return self._hedge_at_ns if self._asked else NEVER_NS
 
     def spent_ns(self, now_ns: int) -> int:
         """Since the first server was asked."""
