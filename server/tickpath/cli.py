@@ -11,6 +11,7 @@ try:
 
     from tickpath.console.compile import compile_
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
+    from tickpath.console.doctor import doctor
     from tickpath.console.door import door
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
@@ -113,6 +114,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @click.option(
     "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
+@click.option("--server-name", metavar="NAME", help="What its metrics call it.  [default: host/address]")
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
@@ -249,6 +251,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(doctor)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

@@ -48,11 +48,11 @@ tickpath observer of core {pid}
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
-        self._tally = Tally(reader)
+    def __init__(self, tally: Tally, core: CoreProcess, server_name: str) -> None:
+        self._tally = tally
         self._core = core
-        self._watched = Watched(core)
-        self._exposition = Exposition(core.pid)
+        self._watched = Watched(core, tally.kept.counters)
+        self._exposition = Exposition(core.pid, server_name)
         self._renderer = ThreadPoolExecutor(1)
 
     async def read_for_ever(self) -> None:
@@ -109,20 +109,23 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, host: str, port: int) -> int:
-    """Observe until the core ends or a signal comes. Returns the exit status."""
+def run(records_fd: int, tally_fd: int | None, server_name: str, host: str, port: int) -> int:
+    """Observe until the core ends or a signal comes. Returns the exit status. `tally_fd`: memory in which what was
+    counted outlives this process; None: it does not."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
-        return asyncio.run(_observe(reader, core, host, port))
+        tally = Tally(reader, os.memfd_create("tickpath-tally") if tally_fd is None else tally_fd)
+        if tally.kept.problem:
+            sys.stderr.write(f"tickpath observer: histograms begin anew: {tally.kept.problem}\n")
+        return asyncio.run(_observe(Observer(tally, core, server_name), core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
 
 
-async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int) -> int:
-    observer = Observer(reader, core)
+async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> int:
     server = HttpServer(observer.answer)
     try:
         url = await server.listen(host, port)

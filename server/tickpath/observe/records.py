@@ -9,11 +9,10 @@ for who watches it.
     head     how many records were ever written
     ring     RING_RECORDS records; record i lies at i % RING_RECORDS
     events   EVENTS events, as the ring: what held the core up beside requests; their own head lies behind `head`
-    taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
 
 A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the
 writer may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses
-detail and never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
+detail and never a count. How far the reader has come it keeps itself (kept.py): it can write nothing here.
 """
 
 import enum
@@ -180,13 +179,12 @@ HEAD_OFFSET: Final = TOTALS_OFFSET + 8 * (GLOBAL_CELLS + VERSIONS_MAX * VERSION_
 EVENT_HEAD_OFFSET: Final = HEAD_OFFSET + 8
 RING_OFFSET: Final = (EVENT_HEAD_OFFSET // 4096 + 1) * 4096
 EVENTS_OFFSET: Final = RING_OFFSET + RING_RECORDS * RECORD_BYTES
-# 64 KiB: a multiple of every page size in use, so that the reader can map this page alone to write, the rest to read.
-TAKEN_OFFSET: Final = ((EVENTS_OFFSET + EVENTS * EVENT.size) // 65536 + 1) * 65536
-SHARED_BYTES: Final = TAKEN_OFFSET + 4096
+SHARED_BYTES: Final = EVENTS_OFFSET + EVENTS * EVENT.size
 
 
 class VersionDescription(msgspec.Struct, frozen=True):
-    """What the observer may print of a version: label values come from here and from nowhere else."""
+    """What the observer may print of a version: label values come from here and from nowhere else. `eager_buckets`:
+    those that run without a graph, since none could be captured."""
 
     name: str
     version: str
@@ -196,6 +194,7 @@ class VersionDescription(msgspec.Struct, frozen=True):
     executor: str
     buckets: tuple[int, ...]
     role: Literal["live", "loaded", "retired"] = "live"
+    eager_buckets: tuple[int, ...] = ()
 
 
 class CoreDescription(msgspec.Struct, frozen=True):

@@ -179,6 +179,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: Place = "127.0.0.1"
     port: Port | None = 7070
     uds: Place | None = None
+    # What its metrics call it (tickpath_server_info); None: by its host and the address it listens on.
+    server_name: Name | None = None
     observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
     # The Open Inference Protocol's door (tickpath.door), a process beside the core: REST, gRPC, or neither.

@@ -87,7 +87,7 @@ class _Core:
             listeners, admin = self._listen(listening), self._listen_admin(listening)
             poll_ns = _poll_ns(config)
             other_cpus = _pin(config.cpu)
-            observer = self._start_observer(loop, other_cpus, stack)
+            observer = self._start_observer(loop, listeners, other_cpus, stack)
             door = self._start_door(loop, listeners, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
@@ -187,12 +187,16 @@ class _Core:
             stack.callback(watching.cancel)
 
     def _start_observer(
-        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listeners: list[socket.socket],
+        cpus: Set[int] | None,
+        stack: ExitStack,
     ) -> ObserverProcess | None:
-        config = self._config
-        if config.observer_port is None:
+        if self._config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
+        name = f"{socket.gethostname()}/{address_of(listeners[0])}"
+        observer = ObserverProcess(loop, self._records.fd, self._config, name, cpus)
         return self._started(observer, stack)
 
     def _start_door(

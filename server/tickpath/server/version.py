@@ -98,7 +98,14 @@ def start_version(
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(
-            name, config.version, spec.runtime, spec.precision, spec.sha256, executor.kind, buckets
+            name,
+            config.version,
+            spec.runtime,
+            spec.precision,
+            spec.sha256,
+            executor.kind,
+            buckets,
+            eager_buckets=spec.eager_buckets,
         ),
         engine=prepared.engine,
         lane=lane,
