@@ -61,6 +61,7 @@ check: $(VENV)/ready  ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright --project tests/typing --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/ready build/floor build/latency  ## measure against the C floor, in one run

@@ -30,6 +30,8 @@ from tickpath.wire import (
     Infer,
     Limits,
     ModelInfo,
+    Ping,
+    Pong,
     Result,
     TensorInfo,
     Welcome,
@@ -57,6 +59,8 @@ def serve(listener: socket.socket) -> None:
                 message = decode_client_message(frame)
                 if isinstance(message, Hello):
                     connected.sendall(encode_frame(Welcome(PROTOCOL_VERSION, "echo", LIMITS, (MODEL,))))
+                elif isinstance(message, Ping):
+                    connected.sendall(encode_frame(Pong(message.id, time.monotonic_ns())))
                 elif isinstance(message, Infer) and message.inputs[0] is not None:
                     connected.sendall(encode_frame(Result(message.id, "1", [message.inputs[0]], (0, 0, 0, 0, 0, 0))))
 

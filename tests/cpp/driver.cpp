@@ -29,6 +29,7 @@ public:
         if (what == "models") return models(words);
         if (what == "open") return open_feed(words);
         if (what == "tick") return tick(words);
+        if (what == "seek") return seek(words);
         if (what == "snapshot") return snapshot();
         if (what == "close_feed") return said(client_->close_feed(feed_));
         if (what == "check") return said(client_->check());
@@ -64,11 +65,16 @@ private:
     bool read(std::istringstream& words, const tickpath::Model*& model, std::uint64_t& rows, tickpath::Call& call) {
         std::string name;
         words >> name >> rows >> call.budget_ns >> call.timeout_ns;
-        const std::size_t at = name.find('@');
-        model = client_->find(name.substr(0, at), at == name.npos ? "" : name.substr(at + 1));
+        model = find(name);
         call.timeout_ns = call.timeout_ns < 0 ? -1 : call.timeout_ns * ns_per_ms;
         if (!read_inputs(words)) return false;
         return model != nullptr;
+    }
+
+    // NAME or NAME@VERSION.
+    const tickpath::Model* find(const std::string& name) const {
+        const std::size_t at = name.find('@');
+        return client_->find(name.substr(0, at), at == name.npos ? "" : name.substr(at + 1));
     }
 
     bool read_inputs(std::istringstream& words) {
@@ -94,12 +100,12 @@ private:
         return said(status, describe(reply));
     }
 
-    // MODEL KEY ANEW [SNAPSHOT]
+    // MODEL KEY ANEW [SNAPSHOT], MODEL as in `read`
     std::string open_feed(std::istringstream& words) {
         std::string name, key, hex;
         bool anew = false;
         words >> name >> key >> anew >> hex;
-        const tickpath::Model* const model = client_->find(name);
+        const tickpath::Model* const model = find(name);
         std::vector<std::uint8_t> snapshot;
         if (model == nullptr || !from_hex(hex, snapshot)) return said(Status::unknown_model);
         const Status status = client_->open_feed(*model, key, feed_, anew, {snapshot.data(), snapshot.size()});
@@ -112,6 +118,12 @@ private:
         tickpath::Reply reply;
         const Status status = client_->tick(feed_, inputs_.data(), inputs_.size(), reply);
         return said(status, describe(reply) + ", \"feed_next\": " + std::to_string(feed_.next_sequence));
+    }
+
+    // NEXT_SEQUENCE, as one would set it who counts himself.
+    std::string seek(std::istringstream& words) {
+        words >> feed_.next_sequence;
+        return said(Status::ok);
     }
 
     std::string snapshot() {

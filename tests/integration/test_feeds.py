@@ -23,6 +23,7 @@ from tests.feed_models import (
 from tests.integration.observer.observing import Scrape
 from tests.reference import reference_session
 from tests.serving import RunningServer, serve
+from tests.unit.client.callers import LOOPS
 
 from tickpath.client import (
     AsyncClient,
@@ -265,13 +266,14 @@ def test_what_was_closed_is_gone(client: Client) -> None:
     feed.close()
 
 
-def test_tasks_share_a_feed(server: RunningServer) -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_tasks_share_a_feed(server: RunningServer, loop: str) -> None:
     data, whole = rows(100), whole_of(server, "window")
 
     async def talk() -> None:
         async with (
-            AsyncClient(server.address, name="tasks") as client,
-            await client.open_feed("padded", "shared") as feed,
+            AsyncClient(server.address, name=f"tasks on {loop}") as client,
+            await client.open_feed("padded", f"shared on {loop}") as feed,
         ):
             got = await asyncio.gather(*(feed.tick(row) for row in data[:16]))
             got += [await feed.tick(row) for row in data[16:]]
@@ -285,7 +287,8 @@ def test_tasks_share_a_feed(server: RunningServer) -> None:
             await feed.restore(snapshot)
             assert feed.next_sequence == 101
 
-    asyncio.run(talk())
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(talk())
 
 
 def test_feeds_are_counted(server: RunningServer, client: Client) -> None:

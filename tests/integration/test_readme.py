@@ -32,7 +32,7 @@ def test_the_python_examples_run(server: RunningServer) -> None:
         if inspect.iscoroutine(result):
             asyncio.run(result)
         assert names.pop("prediction").outputs["y"].shape == (1, 3)
-    assert len(examples) == 2
+    assert len(examples) == 3
 
 
 def test_the_metrics_are_there(server: RunningServer) -> None:

@@ -31,6 +31,9 @@ PURE: Final = (
     "tickpath.server.dispatch",
     "tickpath.server.compute_time",
     "tickpath.graphs.buckets",
+    "tickpath.client.pool.servers",
+    "tickpath.client.pool.hedging",
+    "tickpath.client.pool.course",
 )
 IMPURE: Final = {"asyncio", "socket", "time", "threading", "select", "selectors", "datetime", "uvloop"}
 UNPICKLERS: Final = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

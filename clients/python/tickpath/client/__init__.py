@@ -5,7 +5,9 @@
     with Client("127.0.0.1:7070") as client:
         prediction = client.infer("mlp", np.zeros((1, 64), np.float32))
 
-Needs msgspec and numpy and nothing else; asyncio is imported only by who uses AsyncClient.
+`Pool` and `AsyncPool` are the same over several servers of the same models.
+
+Needs msgspec and numpy and nothing else; asyncio is imported only by who uses AsyncClient or AsyncPool.
 """
 
 from typing import TYPE_CHECKING
@@ -46,14 +48,27 @@ from tickpath.wire import Flag
 
 if TYPE_CHECKING:
     from tickpath.client.aio import AsyncClient
+    from tickpath.client.aio_feed import AsyncFeed
+    from tickpath.client.pool.aio import AsyncPool
+    from tickpath.client.pool.blocking import Pool
+    from tickpath.client.pool.options import Health, Hedge
 else:
+    # Imported when they are first asked for: most programs need few of them.
+    _HOMES = {
+        "AsyncClient": "tickpath.client.aio",
+        "AsyncFeed": "tickpath.client.aio_feed",
+        "AsyncPool": "tickpath.client.pool.aio",
+        "Health": "tickpath.client.pool.options",
+        "Hedge": "tickpath.client.pool.options",
+        "Pool": "tickpath.client.pool.blocking",
+    }
 
     def __getattr__(name):
-        if name != "AsyncClient":
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from tickpath.client.aio import AsyncClient
+        from importlib import import_module
 
-        return AsyncClient
+        return getattr(import_module(_HOMES[name]), name)
 
     def __dir__():
         return sorted({*globals(), *__all__})
@@ -62,6 +77,8 @@ else:
 __all__ = [
     "AddressError",
     "AsyncClient",
+    "AsyncFeed",
+    "AsyncPool",
     "BadDtypeError",
     "BadFrameError",
     "BadMessageError",
@@ -78,9 +95,12 @@ __all__ = [
     "FeedGapError",
     "Flag",
     "ForbiddenError",
+    "Health",
+    "Hedge",
     "InternalError",
     "NotReadyError",
     "OverloadedError",
+    "Pool",
     "Prediction",
     "ProtocolError",
     "Reconnect",

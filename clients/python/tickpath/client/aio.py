@@ -112,8 +112,7 @@ class AsyncClient:
         """As Client.model."""
         deadline = self._deadline(timeout_s)
         connection = self._usable_connection() or await self._open_again(deadline)
-        codec = connection.conversation.codec(name) or await _looked_up(connection, name, deadline)
-        return codec.info
+        return (await codec_of(connection, name, deadline)).info
 
     async def ping(self, *, timeout_s: float | None = None) -> int:
         """As Client.ping."""
@@ -169,7 +168,7 @@ class AsyncClient:
         self, model: str, key: str, *, anew: bool = False, snapshot: bytes | None = None, timeout_s: float | None = None
     ) -> AsyncFeed:
         """As Client.open_feed."""
-        feed = AsyncFeed(self._ready, _codec, self._deadline, Progress(model, key))
+        feed = AsyncFeed(self._ready, codec_of, self._deadline, Progress(model, key))
         if anew:
             await feed.reset(timeout_s=timeout_s)
         elif snapshot is not None:
@@ -266,7 +265,8 @@ class AsyncClient:
         return self._connection
 
 
-async def _codec(connection: AioConnection, model: str, deadline: Deadline) -> Codec:
+async def codec_of(connection: AioConnection, model: str, deadline: Deadline) -> Codec:
+    """The model on this connection: the server is asked where it is not known yet. Raises UnknownModelError."""
     return connection.conversation.codec(model) or await _looked_up(connection, model, deadline)
 
 

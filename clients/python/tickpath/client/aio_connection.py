@@ -73,6 +73,11 @@ class AioConnection(asyncio.BufferedProtocol):
             finally:
                 self.take_back(request)
 
+    def waiter(self, request: Request[Any]) -> "asyncio.Future[None] | None":
+        """Is set once the request is done; None if it is. For waiting on several."""
+        pending = self._pending.get(request.id)
+        return None if pending is None else pending.waiter
+
     def take_back(self, request: Request[Any]) -> None:
         """Nobody waits for it any more, if it is not done."""
         frame = self.conversation.forget(request)

@@ -101,7 +101,10 @@ class AsyncFeed:
         """As Feed.snapshot."""
         deadline = self._deadline(timeout_s)
         connection = self._usable() or await self._opened(deadline)
-        return await connection.answer(connection.conversation.snapshot_feed(self._codec), deadline)
+        request = connection.conversation.snapshot_feed(self._codec)
+        snapshot, next_sequence = await connection.answer(request, deadline)
+        self._progress.keep(snapshot, next_sequence)
+        return snapshot
 
     async def restore(self, snapshot: bytes, *, timeout_s: float | None = None) -> None:
         """As Feed.restore."""
@@ -127,6 +130,7 @@ class AsyncFeed:
         async with self._opening:
             await self._open_on(await self._ready(deadline), anew, snapshot, deadline)
             self._progress.opened(self._codec.opened, resumed=False)
+            self._progress.keep(snapshot, self.next_sequence)
 
     def _usable(self) -> AioConnection | None:
         connection = self._connection
@@ -139,6 +143,8 @@ class AsyncFeed:
             if connection is None:
                 connection = await self._ready(deadline)
                 await self._open_on(connection, False, None, deadline)
+                if (snapshot := self._progress.lacked(self._codec.opened)) is not None:
+                    await self._open_on(connection, False, snapshot, deadline)
                 self._progress.opened(self._codec.opened, resumed=self._progress.next_sequence != 0)
             return connection
 

@@ -41,6 +41,14 @@ class SocketConnection:
         """False in a child that was forked since: parent and child would take each other's replies."""
         return self._pid == os.getpid()
 
+    def fileno(self) -> int:
+        """For poll."""
+        return self._socket.fileno()
+
+    def receive(self) -> None:
+        """Take in what has come, if anything has. Raises ConnectionLostError and ProtocolError, and is closed then."""
+        self._receive()
+
     def take_arrived(self) -> None:
         """Look at what has come without being waited for."""
         while self.open and self._readable.poll(0):

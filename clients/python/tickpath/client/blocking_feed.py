@@ -115,11 +115,15 @@ class Feed:
             return outcomes
 
     def snapshot(self, *, timeout_s: float | None = None) -> bytes:
-        """What the feed holds, for `restore` on any server with an equal model."""
+        """What the feed holds, for `restore` on any server with an equal model. It is also kept here: where the client
+        has to open the feed again on a server that has not got as far, it is restored, and ticks go on behind it."""
         with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._opened(deadline)
-            return connection.answer(connection.conversation.snapshot_feed(self._codec), deadline)
+            request = connection.conversation.snapshot_feed(self._codec)
+            snapshot, next_sequence = connection.answer(request, deadline)
+            self._progress.keep(snapshot, next_sequence)
+            return snapshot
 
     def restore(self, snapshot: bytes, *, timeout_s: float | None = None) -> None:
         """Go on where this snapshot was taken. Raises BadValueError where it does not fit the model."""
@@ -146,12 +150,15 @@ class Feed:
             deadline = self._deadline(timeout_s)
             self._open_on(self._ready(deadline), anew, snapshot, deadline)
             self._progress.opened(self._codec.opened, resumed=False)
+            self._progress.keep(snapshot, self.next_sequence)
 
     def _opened(self, deadline: Deadline) -> SocketConnection:
         """The connection on which the feed is open: opened again, where the client has another than before."""
         connection = self._ready(deadline)
         if connection is not self._connection:
             self._open_on(connection, False, None, deadline)
+            if (snapshot := self._progress.lacked(self._codec.opened)) is not None:
+                self._open_on(connection, False, snapshot, deadline)
             self._progress.opened(self._codec.opened, resumed=self._progress.next_sequence != 0)
         return connection
 

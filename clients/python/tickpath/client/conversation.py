@@ -250,10 +250,10 @@ class Conversation:
         message = Tick(self._next_id(), codec.opened.feed, number(), data, budget_ns, 0, event_time_ns)
         return self._request(message.id, message, Result, layout.read)
 
-    def snapshot_feed(self, codec: FeedCodec) -> Request[bytes]:
-        """Asks for what a feed holds."""
+    def snapshot_feed(self, codec: FeedCodec) -> Request[tuple[bytes, int]]:
+        """Asks for what a feed holds, and for the tick that comes after it."""
         message = SnapshotFeed(self._next_id(), codec.opened.feed)
-        return self._request(message.id, message, FeedSnapshot, lambda answer: bytes(answer.snapshot))
+        return self._request(message.id, message, FeedSnapshot, _read_snapshot)
 
     def close_feed(self, codec: FeedCodec) -> Request[None]:
         """Asks the server to forget a feed."""
@@ -356,6 +356,10 @@ class Conversation:
             f"model {codec.info.name!r}: the request is {len(frame) - PREFIX_BYTES} bytes, "
             f"and {self.address} takes {limit}; send less at once"
         )
+
+
+def _read_snapshot(answer: FeedSnapshot) -> tuple[bytes, int]:
+    return bytes(answer.snapshot), answer.next_sequence
 
 
 def _never_read(message: ServerMessage) -> Any:

@@ -23,3 +23,7 @@ class Deadline(msgspec.Struct, frozen=True, gc=False):
     def left_s(self) -> float:
         """Never negative, and never more than LEFT_S_MAX."""
         return min(max(0.0, self.at_s - time.monotonic()), LEFT_S_MAX)
+
+    def at_ns(self) -> int:
+        """When it is over, in nanoseconds; never further away than LEFT_S_MAX."""
+        return int(min(self.at_s, time.monotonic() + LEFT_S_MAX) * 1e9)

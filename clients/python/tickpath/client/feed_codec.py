@@ -35,12 +35,22 @@ class Progress:
         self.model = model
         self.key = key
         self.next_sequence = 0  # 0: not opened yet
+        self._kept: bytes | None = None
+        self._kept_sequence = 0
 
     def number(self, sequence: int | None) -> int:
         """The number of the next tick: the next one, or as the caller says."""
         number = self.next_sequence if sequence is None else sequence
         self.next_sequence = number + 1
         return number
+
+    def keep(self, snapshot: bytes | None, next_sequence: int) -> None:
+        """A snapshot was taken or restored, after which this tick comes; None: what was kept is of no use any more."""
+        self._kept, self._kept_sequence = snapshot, next_sequence
+
+    def lacked(self, opened: FeedOpened) -> bytes | None:
+        """The snapshot to restore, where the server has not got as far as that: it was restarted, or is another one."""
+        return self._kept if opened.next_sequence < self._kept_sequence <= self.next_sequence else None
 
     def opened(self, opened: FeedOpened, resumed: bool) -> None:
         """The feed is open. `resumed`: it must go on where this client is. Raises FeedGapError where it does not."""
