@@ -17,6 +17,7 @@ try:
     from tickpath.console.models import models
     from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.score import score
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.loadtest.command import loadtest
@@ -114,6 +115,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
+@click.option("--observer-triton-names", is_flag=True, default=None, help="Triton's names in /metrics, too.")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
@@ -248,6 +250,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(score)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

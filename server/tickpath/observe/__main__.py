@@ -24,7 +24,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
 
-    return run(arguments.records_fd, arguments.host, arguments.port)
+    return run(arguments.records_fd, arguments.host, arguments.port, arguments.triton_names)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
+    parser.add_argument("--triton-names", action="store_true", help="say what Triton has names for by those, too")
     return parser
 
 

@@ -35,6 +35,7 @@ from tickpath.observe.records import (
     flag_cell,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
+from tickpath.observe.triton_names import TritonCollector
 from tickpath.wire import Code, Flag
 
 QUANTILES: Final = ("0.5", "0.99", "0.999")
@@ -333,7 +334,8 @@ class SwitchCollector(Collector):
 class Exposition:
     """Renders snapshots. One thread."""
 
-    def __init__(self, core: CoreProcess) -> None:
+    def __init__(self, core: CoreProcess, triton_names: bool = False) -> None:
+        self._triton_names = triton_names
         self._of_processes = (
             SwitchCollector(core),
             # The names that every dashboard knows are the core's; the observer's own cost stands apart.
@@ -345,6 +347,8 @@ class Exposition:
         """(content type, body) in the newest format that the Accept header names and the library has."""
         registry = CollectorRegistry()
         registry.register(SnapshotCollector(snapshot))
+        if self._triton_names:
+            registry.register(TritonCollector(snapshot, _shown(snapshot.core.versions)))
         for collector in self._of_processes:
             registry.register(collector)
         encode, content_type = _encoder(accept)

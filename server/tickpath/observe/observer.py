@@ -47,10 +47,10 @@ tickpath observer of core {pid}
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
+    def __init__(self, reader: RecordReader, core: CoreProcess, triton_names: bool) -> None:
         self._tally = Tally(reader)
         self._core = core
-        self._exposition = Exposition(core)
+        self._exposition = Exposition(core, triton_names)
         self._renderer = ThreadPoolExecutor(1)
 
     async def read_for_ever(self) -> None:
@@ -102,20 +102,19 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, host: str, port: int) -> int:
+def run(records_fd: int, host: str, port: int, triton_names: bool = False) -> int:
     """Observe until the core ends or a signal comes. Returns the exit status."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
-        return asyncio.run(_observe(reader, core, host, port))
+        return asyncio.run(_observe(Observer(reader, core, triton_names), core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
 
 
-async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int) -> int:
-    observer = Observer(reader, core)
+async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> int:
     server = HttpServer(observer.answer)
     try:
         url = await server.listen(host, port)

@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 # Starting a process holds the loop up for some 3 ms, so a child that can't live is tried less and less often.
 RESTART_S: Final = 1.0
 RESTART_S_MAX: Final = 60.0
-# Importing and binding take about half a second on a slow machine.
-START_S_MAX: Final = 10.0
+# Importing and binding take about half a second on a slow machine, and twenty times that at the low priority that such
+# children give themselves, where others take all of its processors.
+START_S_MAX: Final = 30.0
 # Its exit code when it can't have its port (see tickpath.observe.__main__ and tickpath.door.__main__).
 EXIT_ADDRESS: Final = 4
 

@@ -192,7 +192,9 @@ class _Core:
         config = self._config
         if config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
+        observer = ObserverProcess(
+            loop, self._records.fd, config.observer_host, config.observer_port, cpus, config.observer_triton_names
+        )
         return self._started(observer, stack)
 
     def _start_door(
