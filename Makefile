@@ -37,9 +37,9 @@ $(VENV)/ready-compile: $(VENV)/ready
 test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
 	$(BIN)/pytest -n auto tests/compile
 
-build/clients/ready:
+build/clients/ready: tests/door/requirements.txt
 	$(PYTHON) -m venv build/clients
-	build/clients/bin/pip install --quiet --disable-pip-version-check kserve==0.21.0 'tritonclient[http,grpc]==2.73.0'
+	build/clients/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile -r $<
 	touch $@
 
 test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client and Triton's newest; installs them

@@ -26,6 +26,8 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray's workers stand behind all others on a busy machine, which here are other tests.
+    os.environ["RAY_worker_niceness"] = "0"
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)

@@ -1,5 +1,6 @@
 """Columns as a model's inputs: which are meant, which dtypes go, what a bad row is."""
 
+import pickle
 from math import isfinite
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tickpath.engines import Array, EngineSpec, TensorSpec
 from tickpath.score.casting import cast_values, fits_exactly
-from tickpath.score.errors import ScoreError
+from tickpath.score.errors import BadRowError, ScoreError
 from tickpath.score.mapping import map_columns, parse_sources
 from tickpath.score.rows import BadRows, read_rows
 
@@ -168,6 +169,11 @@ def test_what_fits_exactly_does(source: str, target: str) -> None:
 def whole(values: Array) -> list[int]:
     """The finite ones, without what a float's own whole part leaves."""
     return [int(x) for x in values.tolist() if isfinite(x)]
+
+
+def test_a_bad_row_comes_whole_from_another_process() -> None:
+    error = pickle.loads(pickle.dumps(BadRowError(7, "it is bad")))
+    assert (error.row, str(error)) == (7, str(BadRowError(7, "it is bad")))
 
 
 @pytest.mark.parametrize("text", ["x", "=a", "x="])

@@ -11,3 +11,8 @@ class BadRowError(ScoreError):
     def __init__(self, row: int, why: str) -> None:
         super().__init__(f"row {row}, counted from 0: {why}; --on-bad-row null leaves such rows without an answer")
         self.row = row
+        self._why = why
+
+    def __reduce__(self) -> tuple[type["BadRowError"], tuple[int, str]]:
+        # Else it would not come whole from another process, as Ray brings it.
+        return BadRowError, (self.row, self._why)

@@ -149,12 +149,12 @@ def test_no_more_than_are_kept(server: RunningServer) -> None:
 
 def test_priorities_order_those_that_wait(tmp_path: Path) -> None:
     """Triton's 1 goes before its 4, though it came later; 0 is as 1."""
-    entry = {"path": str(save(slow(30_000), tmp_path, "slow.onnx")), "executor": "thread", "buckets": [1]}
+    entry = {"path": str(save(slow(200_000), tmp_path, "slow.onnx")), "executor": "thread", "buckets": [1]}
     order: list[int] = []
     done = threading.Semaphore(0)
 
-    def answered(priority: int, _result: Any, error: Any) -> None:
-        order.append(-1 if error else priority)
+    def answered(priority: int, result: Any, error: Any) -> None:
+        order.append(priority if error is None and result is not None else -1)
         done.release()
 
     tensor = tritonclient.grpc.InferInput("x", [1, 1], "FP32")
@@ -169,5 +169,5 @@ def test_priorities_order_those_that_wait(tmp_path: Path) -> None:
         for _ in sent:
             assert done.acquire(timeout=60)
     assert -1 not in order
-    # The first may be under way before any other comes.
+    # One may be under way before the others come, and so long that they all do.
     assert order[-2:] == [4, 4], order
