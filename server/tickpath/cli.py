@@ -15,7 +15,7 @@ try:
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
-    from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
+    from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
     from tickpath.console.score import score
     from tickpath.console.streaming import streaming
@@ -142,6 +142,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     help="Reload what is new in FOLDER.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--log-format", type=LOG_FORMAT, help="What stderr gets.  [default: human]")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal

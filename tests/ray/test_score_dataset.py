@@ -27,7 +27,7 @@ pytestmark = [
 def cluster() -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Ray's workers stand behind all others on a busy machine, which here are other tests.
-    os.environ["RAY_worker_niceness"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - it is spelt so
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)

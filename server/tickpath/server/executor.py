@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
-from tickpath.server.dispatch import OFF, Batching, Dispatcher, Turn
+from tickpath.server.dispatch import OFF, TURNS_HANDED, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.recent import with_own_inputs
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
@@ -34,8 +34,9 @@ Outcome = Answer | Refusal
 class Requester(Protocol):
     """Who waits for an answer."""
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
-        """Called once for each request that waited, on the loop's thread. `infer` has its inputs."""
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
+        """Called once for each request that waited, on the loop's thread. `infer` has its inputs; `queued`: of one that
+        ran, how many had not begun when it came."""
         ...
 
 
@@ -43,8 +44,8 @@ class Executor(Protocol):
     """Runs the requests of one model."""
 
     @property
-    def kind(self) -> Literal["inline", "thread"]:
-        """Whether a request is answered within `submit`, or later."""
+    def kind(self) -> Literal["inline", "thread", "polled"]:
+        """Where a request runs. Inline, it is answered within `submit`; else later."""
         ...
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
@@ -116,10 +117,9 @@ class InlineExecutor:
         pass
 
 
-class ThreadExecutor:
-    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
-
-    kind: Final[Literal["thread"]] = "thread"
+class QueueingExecutor:
+    """What executors share whose requests wait: a dispatcher, and a timer for what expires. `ring`, `batching` and
+    `turns_max` are the dispatcher's. On the loop's thread."""
 
     def __init__(
         self,
@@ -127,23 +127,20 @@ class ThreadExecutor:
         loop: asyncio.AbstractEventLoop,
         name: str,
         queue_max: int,
-        cpus: Set[int] | None = None,
+        ring: Callable[[int], object],
         batching: Batching = OFF,
+        turns_max: int = TURNS_HANDED,
     ) -> None:
         self._lane = lane
-        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
-        self._cpus = cpus
         self._deck: deque[Turn] = deque()
-        self._wake: SimpleQueue[int | None] = SimpleQueue()
         queue = RequestQueue(name, queue_max, lane.times, lane.optional_inputs)
-        self._dispatcher = Dispatcher(queue, self._deck, self._wake.put, batching)
+        self._dispatcher = Dispatcher(queue, self._deck, ring, batching, turns_max)
         self._timer = Timer(loop)
         self._timer_ns = NEVER_NS
-        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
-        self._thread.start()
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
-        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, self._lane.time_of(infer.rows))
+        time, queued = self._lane.time_of(infer.rows), self._dispatcher.waiting_count
+        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, time, queued)
         now_ns = monotonic_ns()
         refusal = self._dispatcher.submit(request, now_ns)
         if infer.budget_ns:
@@ -168,25 +165,6 @@ class ThreadExecutor:
     def close(self) -> None:
         self._timer.stop()
         self._dispatcher.close()
-        self._wake.put(None)
-
-    def join(self) -> None:
-        self._thread.join()
-
-    # -- on the loop's thread --
-
-    def _done(self, turn: Turn, outcomes: Sequence[Outcome]) -> None:
-        """A turn has run."""
-        try:
-            for request, outcome in zip(turn, outcomes, strict=True):
-                request.requester.finish(request.infer, outcome)
-        finally:
-            now_ns = monotonic_ns()
-            if isinstance(outcomes[0], Answer):
-                _note(self._lane, outcomes[0], now_ns)
-            self._dispatcher.done(turn, now_ns)
-            if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
-                self._wake.put(0)
 
     def _watch(self, now_ns: int) -> None:
         """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
@@ -202,6 +180,50 @@ class ThreadExecutor:
         now_ns = monotonic_ns()
         self._dispatcher.expire(now_ns)
         self._watch(now_ns)
+
+
+class ThreadExecutor(QueueingExecutor):
+    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
+
+    kind: Final[Literal["thread"]] = "thread"
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        queue_max: int,
+        cpus: Set[int] | None = None,
+        batching: Batching = OFF,
+    ) -> None:
+        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
+        self._cpus = cpus
+        self._wake: SimpleQueue[int | None] = SimpleQueue()
+        super().__init__(lane, loop, name, queue_max, self._wake.put, batching)
+        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        super().close()
+        self._wake.put(None)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    # -- on the loop's thread --
+
+    def _done(self, turn: Turn, outcomes: Sequence[Outcome]) -> None:
+        """A turn has run."""
+        try:
+            for request, outcome in zip(turn, outcomes, strict=True):
+                request.requester.finish(request.infer, outcome, request.queued)
+        finally:
+            now_ns = monotonic_ns()
+            if isinstance(outcomes[0], Answer):
+                _note(self._lane, outcomes[0], now_ns)
+            self._dispatcher.done(turn, now_ns)
+            if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
+                self._wake.put(0)
 
     # -- on its own --
 
