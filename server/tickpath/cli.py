@@ -11,6 +11,7 @@ try:
 
     from tickpath.console.compile import compile_
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
+    from tickpath.console.doctor import doctor
     from tickpath.console.door import door
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
@@ -252,6 +253,7 @@ tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
 tickpath.add_command(score)
+tickpath.add_command(doctor)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

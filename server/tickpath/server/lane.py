@@ -249,6 +249,7 @@ def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
 
 
 def too_late_by(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+    """The refusal of a request that has waited so long that its budget can't be kept any more, if so."""
     needed_ns = time.needed_ns(budget_ns)
     if waited_ns + needed_ns <= budget_ns:
         return None
