@@ -42,7 +42,7 @@ def rows(count: int) -> Any:
 
 
 def answers(table: Any) -> bytes:
-    return table["y"].combine_chunks().flatten().to_numpy().tobytes()
+    return bytes(table["y"].combine_chunks().flatten().to_numpy())
 
 
 def collected(dataset: Any) -> Any:

@@ -48,7 +48,7 @@ tickpath observer of core {pid}
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, reader: RecordReader, core: CoreProcess, triton_names: bool) -> None:
+    def __init__(self, reader: RecordReader, core: CoreProcess, triton_names: bool = False) -> None:
         self._tally = Tally(reader)
         self._core = core
         self._watched = Watched(core)

@@ -35,7 +35,7 @@ def score_dataset(
     cast: bool = False,
     on_bad_row: OnBadRow = "fail",
     keep: Sequence[str] = (),
-    **settings: object,
+    **settings: Any,
 ) -> Any:
     """The answers to each row of a ray.data.Dataset, as a lazy one. `workers`: processes that hold the model, of one
     processor each; `settings` as open_scorer's, all else as score_table's. A bad row is named by its place in its
