@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 CC ?= gcc
 CXX ?= g++
 
-.PHONY: help demo test test-compile test-deploy test-image test-door test-gpu check bench proto clean
+.PHONY: help demo test test-compile test-deploy test-image test-door test-ray test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,replay,report,loadgen,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,score,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c
@@ -45,13 +45,20 @@ test-image: $(VENV)/ready  ## build the CPU image's two stages without an engine
 	tests/deploy/install-tools
 	$(BIN)/pytest tests/image
 
-build/clients/ready:
+build/clients/ready: tests/door/requirements.txt
 	$(PYTHON) -m venv build/clients
-	build/clients/bin/pip install --quiet --disable-pip-version-check kserve==0.21.0 'tritonclient[http,grpc]==2.73.0'
+	build/clients/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile -r $<
 	touch $@
 
 test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client and Triton's newest; installs them
 	$(BIN)/pytest tests/door
+
+$(VENV)/ready-ray: $(VENV)/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	touch $@
+
+test-ray: $(VENV)/ready-ray  ## score on a local Ray; installs it
+	$(BIN)/pytest tests/ray
 
 test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
 	$(BIN)/pytest tests/gpu

@@ -19,6 +19,7 @@ try:
     from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, credentials, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
     from tickpath.console.replay import replay
+    from tickpath.console.score import score
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
@@ -122,6 +123,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 )
 @click.option("--server-name", metavar="NAME", help="What its metrics call it.  [default: host/address]")
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
+@click.option("--observer-triton-names", is_flag=True, default=None, help="Triton's names in /metrics, too.")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")
@@ -273,6 +275,7 @@ tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
 tickpath.add_command(replay)
+tickpath.add_command(score)
 tickpath.add_command(doctor)
 for command in (*DEPLOY_COMMANDS, *WATCHING_COMMANDS):
     tickpath.add_command(command)

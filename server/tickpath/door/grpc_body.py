@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tickpath.client import BadShapeError
-from tickpath.door.inference import Answer, Question, budget_ns, refuse_unknown_ways
+from tickpath.door.inference import Answer
 from tickpath.door.proto.open_inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
+from tickpath.door.question import Question, read_wishes, refuse_unknown_ways
 from tickpath.door.tensors import Array, datatype_name, from_bytes, from_numbers
 from tickpath.wire import ModelInfo
 
@@ -30,8 +31,8 @@ def read(request: ModelInferRequest, model: ModelInfo) -> Question:
     for each in (*request.inputs, *request.outputs):
         refuse_unknown_ways(each.name, _plain(each.parameters))
     outputs = tuple(output.name for output in request.outputs)
-    budget = budget_ns(_plain(request.parameters))
-    return Question(model, request.model_version, _arrays(request), outputs, budget)
+    wishes = read_wishes(_plain(request.parameters))
+    return Question(model, request.model_version, _arrays(request), outputs, wishes)
 
 
 def write(request: ModelInferRequest, answer: Answer) -> ModelInferResponse:

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from tickpath.client import BadMessageError, BadShapeError
-from tickpath.door.inference import Answer, Question, budget_ns, refuse_unknown_ways
+from tickpath.door.inference import Answer
+from tickpath.door.question import Question, read_wishes, refuse_unknown_ways
 from tickpath.door.tensors import Array, datatype_name, from_bytes, from_numbers, to_numbers
 from tickpath.wire import ModelInfo
 
@@ -60,7 +61,7 @@ def read(data: bytes, head_bytes: str | None, model: ModelInfo, version: str) ->
         refuse_unknown_ways(each.name, each.parameters)
     arrays = _arrays(body.inputs, memoryview(data)[head_end:])
     outputs = tuple(output.name for output in body.outputs)
-    return body, Question(model, version, arrays, outputs, budget_ns(body.parameters))
+    return body, Question(model, version, arrays, outputs, read_wishes(body.parameters))
 
 
 def write(body: Body, model: str, answer: Answer) -> tuple[list[bytes | memoryview], int]:

@@ -9,14 +9,14 @@ Theory of operation
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from tickpath.client import AsyncClient, ConnectError, Prediction, Tls, UnknownModelError
+from tickpath.client.aio_feed import AsyncFeed
 from tickpath.client.token import Token
-from tickpath.door.tensors import Array
+from tickpath.door.question import Question
 from tickpath.wire import Limits, ModelInfo
 
 # A probe comes once a second, an operator looks again after a second: neither sees that a list is 100 ms old.
@@ -91,16 +91,21 @@ class Upstream:
         """What is served has changed: whoever asks next asks the core."""
         self._listing = Listing()
 
-    async def infer(self, model: ModelInfo, version: str, arrays: Mapping[str, Array], budget_ns: int) -> Prediction:
-        """One prediction of the model, live or of this version. Raises what AsyncClient.infer does."""
+    async def infer(self, question: Question, level: int) -> Prediction:
+        """One prediction of the model, live or of a version. Raises what AsyncClient.infer does."""
         await self._connect()
-        name = f"{model.name}@{version}" if version else model.name
+        name, arrays, budget_ns = question.name, question.arrays, question.wishes.budget_ns
         try:
-            return await self._client.infer(name, arrays, budget_ns=budget_ns)
+            return await self._client.infer(name, arrays, budget_ns=budget_ns, priority=level)
         except UnknownModelError:  # never run: its handle went as another version became live
             self.forget()
-            await self.model(model.name, version)
-            return await self._client.infer(name, arrays, budget_ns=budget_ns)
+            await self.model(question.model.name, question.version)
+            return await self._client.infer(name, arrays, budget_ns=budget_ns, priority=level)
+
+    async def open_feed(self, model: str, key: str) -> AsyncFeed:
+        """A feed of NAME or NAME@VERSION that begins anew. Raises what AsyncClient.open_feed does."""
+        await self._connect()
+        return await self._client.open_feed(model, key, anew=True)
 
     async def _list(self) -> Listing:
         at_s = asyncio.get_running_loop().time()

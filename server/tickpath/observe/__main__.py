@@ -24,15 +24,12 @@ def main() -> int:
     # One thread is all the arithmetic here; OpenBLAS would start one for every core as numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
+    from tickpath.observe.settings import ObserverSettings
 
-    return run(
-        arguments.records_fd,
-        arguments.tally_fd,
-        arguments.name,
-        arguments.host,
-        arguments.port,
-        arguments.token_file,
+    settings = ObserverSettings(
+        arguments.host, arguments.port, arguments.name, arguments.token_file, arguments.triton_names
     )
+    return run(arguments.records_fd, arguments.tally_fd, settings)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
     parser.add_argument("--token-file", metavar="FILE", help="tokens, one of which a scrape must bring")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
+    parser.add_argument("--triton-names", action="store_true", help="say what Triton has names for by those, too")
     return parser
 
 

@@ -37,6 +37,7 @@ from tickpath.observe.records import (
     flag_cell,
 )
 from tickpath.observe.tally import Snapshot
+from tickpath.observe.triton_names import TritonCollector
 from tickpath.observe.watched import Seen
 from tickpath.wire import Code, Flag
 
@@ -290,7 +291,8 @@ class InfoCollector(Collector):
 class Exposition:
     """Renders snapshots. One thread."""
 
-    def __init__(self, core_pid: int, server_name: str) -> None:
+    def __init__(self, core_pid: int, server_name: str, triton_names: bool = False) -> None:
+        self._triton_names = triton_names
         self._server = {"name": server_name, "version": version_of("tickpath")}
         self._of_machine = (
             # The names that every dashboard knows are the core's; the observer's own cost stands apart.
@@ -305,6 +307,8 @@ class Exposition:
         registry.register(SnapshotCollector(snapshot))
         registry.register(SeenCollector(seen))
         registry.register(InfoCollector(self._server))
+        if self._triton_names:
+            registry.register(TritonCollector(snapshot, _shown(snapshot.core.versions)))
         for collector in self._of_machine:
             registry.register(collector)
         encode, content_type = _encoder(accept)

@@ -27,6 +27,7 @@ from tickpath.observe.reader import LayoutError, RecordReader
 from tickpath.observe.recent import Recent
 from tickpath.observe.records import State
 from tickpath.observe.scrapers import Scrapers
+from tickpath.observe.settings import ObserverSettings
 from tickpath.observe.slow import parse_slow_query
 from tickpath.observe.status import CoreView
 from tickpath.observe.tally import Tally
@@ -59,12 +60,12 @@ A browser gets a live page here. In a terminal: tickpath top, tickpath slow.
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, tally: Tally, core: CoreProcess, server_name: str, scrapers: Scrapers | None = None) -> None:
+    def __init__(self, tally: Tally, core: CoreProcess, settings: ObserverSettings) -> None:
         self._tally = tally
-        self._scrapers = scrapers
+        self._scrapers = None if settings.token_file is None else Scrapers(Path(settings.token_file))
         self._core = core
         self._watched = Watched(core, tally.kept.counters)
-        self._exposition = Exposition(core.pid, server_name)
+        self._exposition = Exposition(core.pid, settings.server_name, settings.triton_names)
         self._recent = Recent(EventLog(self._watched.jitter.between, tally.events))
         self._renderer = ThreadPoolExecutor(1)
         self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
@@ -159,19 +160,17 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(
-    records_fd: int, tally_fd: int | None, server_name: str, host: str, port: int, token_file: str | None = None
-) -> int:
+def run(records_fd: int, tally_fd: int | None, settings: ObserverSettings) -> int:
     """Observe until the core ends or a signal comes. Returns the exit status. `tally_fd`: memory in which what was
-    counted outlives this process; None: it does not. `token_file`: tokens, one of which a scrape must bring."""
+    counted outlives this process; None: it does not."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
         tally = Tally(reader, os.memfd_create("tickpath-tally") if tally_fd is None else tally_fd)
         if tally.kept.problem:
             sys.stderr.write(f"tickpath observer: histograms begin anew: {tally.kept.problem}\n")
-        scrapers = None if token_file is None else Scrapers(Path(token_file))
-        return asyncio.run(_observe(Observer(tally, core, server_name, scrapers), core, host, port))
+        observer = Observer(tally, core, settings)
+        return asyncio.run(_observe(observer, core, settings.host, settings.port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:

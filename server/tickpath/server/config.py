@@ -171,6 +171,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observer_port: Port | None = 9090
     # Tokens, one of which a scrape must bring; None: none is asked for.
     observer_token_file: Place | None = None
+    # Whether /metrics has Triton's names, too (tickpath.observe.triton_names), for dashboards made for those.
+    observer_triton_names: bool = False
     # The Open Inference Protocol's door (tickpath.door), a process beside the core: REST, gRPC, or neither.
     oip_host: Place = "127.0.0.1"
     oip_port: Port | None = None

@@ -25,6 +25,7 @@ class ObserverProcess(ChildProcess):
         self._port = config.observer_port or 0
         self._cpus = cpus
         self._token_file = config.observer_token_file
+        self._triton_names = config.observer_triton_names
         self.url = ""
 
     def command(self) -> list[str]:
@@ -40,6 +41,7 @@ class ObserverProcess(ChildProcess):
             str(self._port),
         ]
         command += ["--token-file", self._token_file] if self._token_file else []
+        command += ["--triton-names"] * self._triton_names
         return [*command, "--cpus", ",".join(map(str, sorted(self._cpus)))] if self._cpus else command
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ from tests.serving import RunningServer
 from tritonclient.utils import np_to_triton_dtype
 
 SIDES = ("http", "grpc")
+BEGIN = {"sequence_id": 5, "sequence_start": True}
 
 
 def client_of(server: RunningServer, side: str) -> Any:
@@ -93,8 +94,9 @@ def test_several_inputs_in_any_order_and_chosen_outputs(server: RunningServer, k
         ("float32", {"x": np.array([[b"text"]], object)}, {}, ("400", "INVALID_ARGUMENT"), "got 'BYTES'"),
         ("float32", {"x": floats(1) + np.nan}, {}, ("400", "INVALID_ARGUMENT"), "holds a NaN"),
         ("float32", {"x": floats(1)}, {"timeout": 1}, ("504", "DEADLINE_EXCEEDED"), "the budget of 1000 ns"),
-        ("float32", {"x": floats(1)}, {"priority": 1}, ("400", "INVALID_ARGUMENT"), "there is one level here"),
-        ("float32", {"x": floats(1)}, {"sequence_id": 5}, ("400", "INVALID_ARGUMENT"), "no sequences are kept"),
+        ("float32", {"x": floats(1)}, {"priority": 5}, ("400", "INVALID_ARGUMENT"), "expected 1, the highest, to 4"),
+        ("float32", {"x": floats(1)}, {"sequence_id": 5}, ("400", "INVALID_ARGUMENT"), "has not begun"),
+        ("float32", {"x": floats(1)}, BEGIN, ("400", "INVALID_ARGUMENT"), "keeps nothing from one request to the next"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -71,7 +71,7 @@ def test_what_is_not_finite(server: RunningServer, data: str) -> None:
         ({"parameters": {"shared_memory_region": "r"}}, "no shared memory"),
         ({"name": None}, "Expected `str`"),
     ],
-    ids=str,
+    ids=lambda parameters: str(parameters)[:40],
 )
 def test_an_input_that_is_wrong(server: RunningServer, change: Any, told: str) -> None:
     assert told in refusal(server, request_of(X, **change))
@@ -131,7 +131,22 @@ def test_raw_bytes_that_no_input_claims(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"priority": 2}, {"priority": "high"}, {"timeout": -1}, {"timeout": 1.5}], ids=str
+    "parameters",
+    [
+        {"priority": 5},
+        {"priority": "high"},
+        {"timeout": -1},
+        {"timeout": 1.5},
+        {"sequence_id": 1.5},
+        {"sequence_id": 2**64},
+        {"sequence_id": 10**4000},
+        {"sequence_id": "x" * 65},
+        {"sequence_id": "\ud800"},
+        {"sequence_start": 1, "sequence_id": 1},
+        {"sequence_id": 0, "sequence_end": True},
+        {"priority": 1, "sequence_id": 1},
+    ],
+    ids=lambda parameters: str(parameters)[:40],
 )
 def test_a_parameter_that_is_wrong(server: RunningServer, parameters: Any) -> None:
     assert f"parameter {next(iter(parameters))}" in refusal(server, request_of(X) | {"parameters": parameters})

@@ -1,0 +1,84 @@
+"""Triton's sequences as the core's feeds: the first request of one opens a feed, each is a tick of it, the last closes
+it.
+
+Rules
+- A sequence is known by model, version and id, to whoever comes by this door: HTTP knows no sessions, so two clients
+  that choose one id share it.
+- Its requests are ticks in the order in which they come; who sends them does not send one before the last is answered,
+  or sends them on one stream.
+- A sequence that is never ended is forgotten here as it is in the core, once nothing has come for long.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tickpath.client import BadValueError, OverloadedError, Prediction, TickpathError, UnknownModelError
+from tickpath.client.aio_feed import AsyncFeed
+from tickpath.door.question import Question, SequenceStep, chosen
+from tickpath.door.upstream import Upstream
+
+# As many as the core keeps of one session, by default.
+SEQUENCES_MAX: Final = 512
+# When the core forgets a feed, by default.
+IDLE_S: Final = 900.0
+
+Key = tuple[str, str]
+
+
+class _Open(msgspec.Struct):
+    feed: AsyncFeed
+    used_s: float
+
+
+class Sequences:
+    """All that are open, that which has waited longest first."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._open: dict[Key, _Open] = {}
+
+    async def step(self, question: Question, step: SequenceStep) -> tuple[Prediction, list[str]]:
+        """One request of a sequence: its prediction, and the outputs that are asked for. Raises TickpathError."""
+        key = (question.name, step.id)
+        feed = await self._begin(question, key) if step.start else self._find(key)
+        self._open[key] = _Open(feed, asyncio.get_running_loop().time())
+        try:
+            outputs = chosen(question, feed.info.outputs)
+            return await feed.tick(question.arrays, budget_ns=question.wishes.budget_ns), outputs
+        except UnknownModelError:  # it goes with its model
+            self._open.pop(key, None)
+            raise
+        finally:
+            if step.end:
+                self._open.pop(key, None)
+                with suppress(TickpathError):
+                    await feed.close()
+
+    def _find(self, key: Key) -> AsyncFeed:
+        found = self._open.pop(key, None)
+        if found is None:
+            raise BadValueError(
+                f"parameter sequence_id: sequence {key[1][:80]!r} of model {key[0][:80]!r} has not begun, or was given "
+                "up: send sequence_start with its first request"
+            )
+        return found.feed
+
+    async def _begin(self, question: Question, key: Key) -> AsyncFeed:
+        """A sequence that is open begins anew."""
+        if not question.model.feeds:
+            raise BadValueError(
+                f"parameter sequence_id: model {question.model.name!r} keeps nothing from one request to the next; "
+                "send each request whole, or serve it with a feed (docs/CONFIG.md)"
+            )
+        if self._open.pop(key, None) is None and len(self._open) >= SEQUENCES_MAX:
+            self._make_room()
+        return await self._upstream.open_feed(question.name, f"sequence {key[1]}")
+
+    def _make_room(self) -> None:
+        oldest = next(iter(self._open))
+        if asyncio.get_running_loop().time() - self._open[oldest].used_s < IDLE_S:
+            raise OverloadedError(f"{SEQUENCES_MAX} sequences are open, which is the most: end one with sequence_end")
+        del self._open[oldest]
