@@ -24,6 +24,7 @@ from tickpath.observe import observer
 from tickpath.observe.http import Request
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import RecordReader
+from tickpath.observe.settings import ObserverSettings
 from tickpath.observe.tally import Tally
 from tickpath.wire import PROTOCOL_VERSION, Cancel, Failure, Hello, Infer, OpenFeed, Ping, Pong, Result, Welcome
 
@@ -235,7 +236,8 @@ def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
     fd = os.open(records, os.O_RDWR)
     core = CoreProcess(server.ready.pid)
     try:
-        watching = observer.Observer(Tally(RecordReader(fd), os.memfd_create("tally")), core, "here")
+        settings = ObserverSettings("127.0.0.1", 0, "here")
+        watching = observer.Observer(Tally(RecordReader(fd), os.memfd_create("tally")), core, settings)
         yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
     finally:
         os.close(core.pidfd)

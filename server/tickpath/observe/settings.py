@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ObserverSettings:
-    """`server_name`: what the server is called in metrics. `token_file`: tokens, one of which a scrape must bring; None:
-    nobody is asked. `triton_names`: whether /metrics has Triton's names, too."""
+    """`server_name`: what metrics call the server. `token_file`: tokens, one of which a scrape must bring; None: nobody
+    is asked. `triton_names`: whether /metrics has Triton's names, too."""
 
     host: str
     port: int

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from tickpath.server.config import ConfigError, ModelConfig, check_model, convert, make_config, read_config
+from tickpath.server.config import ConfigError, ModelConfig, check_model, convert, make_config
+from tickpath.server.config_file import read_config
 from tickpath.server.repository import MODEL_FILES, SETTINGS_FILE, add_repository, read_model, read_version
 
 Settings = dict[str, object]
