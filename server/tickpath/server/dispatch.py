@@ -67,16 +67,21 @@ class Dispatcher:
         """Whether nothing waits and nothing runs."""
         return not self._handed
 
-    def next_expiry_ns(self, now_ns: int) -> int:
+    def next_expiry_ns(self) -> int:
         """When the next one is too late of those that have not begun; NEVER_NS: none ever is."""
-        ready = (request.start_by_ns for turn in self._handed for request in turn)
-        return min(self._queue.first_expiry_ns, *(at_ns for at_ns in ready if at_ns >= now_ns), NEVER_NS)
+        next_ns = self._queue.first_expiry_ns
+        for turn in self._ready():
+            for request in turn:
+                next_ns = min(next_ns, request.start_by_ns)
+        return next_ns
 
     def submit(self, request: Queued, now_ns: int) -> Refusal | None:
         """Take a request, or say why not. One whose place it takes is finished."""
         self.expire(now_ns)
         self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
+        if not isinstance(came, Refusal):
+            request.own_inputs()
         self._fill(now_ns)
         if isinstance(came, Refusal):
             return came
@@ -93,6 +98,8 @@ class Dispatcher:
 
     def expire(self, now_ns: int) -> None:
         """Finish those that can't be answered in time any more, and hand over what runs instead."""
+        if self.next_expiry_ns() >= now_ns:
+            return
         self._recall_from(lambda turn: any(request.start_by_ns < now_ns for request in turn))
         gone = self._queue.expired(now_ns)
         self._fill(now_ns)
@@ -119,6 +126,10 @@ class Dispatcher:
         self._recall_from(lambda _: True)
         while (request := self._queue.take()) is not None:
             request.requester.finish(request.infer, STOPPED)
+
+    def _ready(self) -> list[Turn]:
+        """Handed over and not begun, as far as the loop can know: the thread may take the first at any moment."""
+        return self._handed[len(self._handed) - len(self._deck) :]
 
     def _fill(self, now_ns: int) -> None:
         """Hand over what runs next. What has expired must be gone."""
@@ -155,8 +166,9 @@ class Dispatcher:
 
     def _recall_from(self, is_it: Callable[[Turn], bool]) -> None:
         """Take back the first such turn and what was handed over after it, in reverse, as far as it has not begun."""
-        index = next((index for index, turn in enumerate(self._handed) if is_it(turn)), len(self._handed))
-        for turn in reversed(self._handed[index:]):
+        ready = self._ready()
+        index = next((index for index, turn in enumerate(ready) if is_it(turn)), len(ready))
+        for turn in reversed(ready[index:]):
             try:
                 self._deck.remove(turn)
             except ValueError:  # the thread was quicker
@@ -174,6 +186,7 @@ class Dispatcher:
             self._recall_from(lambda turn: any(map(is_it, turn)))
             request = withdraw(self._queue)
             self.expire(now_ns)
+            self._fill(now_ns)
         return request
 
     def _ahead_ns(self, now_ns: int) -> int:

@@ -16,7 +16,6 @@ from typing import Final, Literal, Protocol
 from tickpath.server.admission import Refusal
 from tickpath.server.dispatch import OFF, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
-from tickpath.server.recent import with_own_inputs
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
 from tickpath.server.timer import Timer
 from tickpath.wire import Code, Infer
@@ -143,10 +142,10 @@ class ThreadExecutor:
         self._thread.start()
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
-        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, self._lane.time_of(infer.rows))
+        request = Queued(requester, infer, first_byte_ns, received_ns, self._lane.time_of(infer.rows))
         now_ns = monotonic_ns()
         refusal = self._dispatcher.submit(request, now_ns)
-        if infer.budget_ns:
+        if infer.budget_ns and refusal is None:
             self._watch(now_ns)
         return refusal
 
@@ -191,7 +190,7 @@ class ThreadExecutor:
     def _watch(self, now_ns: int) -> None:
         """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
         anew only where it would come late. The loop's timers are good to a millisecond."""
-        next_ns = self._dispatcher.next_expiry_ns(now_ns)
+        next_ns = self._dispatcher.next_expiry_ns()
         if next_ns < self._timer_ns:
             self._timer_ns = next_ns
             self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)

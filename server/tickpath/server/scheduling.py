@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from tickpath.server.admission import Refusal
 from tickpath.server.compute_time import ComputeTime
+from tickpath.server.recent import with_own_inputs
 from tickpath.wire import Code, Infer
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Queued:
         self.credit_ns = 0
         self.start_by_ns = received_ns + budget_ns - time.needed_ns(budget_ns) if budget_ns else NEVER_NS
         self.place = (received_ns + (budget_ns or PATIENCE_NS), 0)
+
+    def own_inputs(self) -> None:
+        """It stays: the receive buffer moves on."""
+        self.infer = with_own_inputs(self.infer)
 
     @property
     def key(self) -> Key | None:

@@ -101,7 +101,8 @@ class Session(Connection):
             return
         self._decoder.received(nbytes)
         self._serve_frames(received_ns + TURN_NS)
-        self._service.polling.extend(monotonic_ns())
+        if not self._in_flight:  # else the processor is the model's, which takes longer than any polling lasts
+            self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""
