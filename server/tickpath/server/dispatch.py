@@ -78,13 +78,15 @@ class Dispatcher:
     def submit(self, request: Queued, now_ns: int) -> Refusal | None:
         """Take a request, or say why not. One whose place it takes is finished."""
         self.expire(now_ns)
-        self._recall_from(lambda turn: self._changes(turn, request))
+        # While too much comes, most is refused and ends here: this way is kept short.
+        if self._deck and any([self._changes(turn, request) for turn in self._ready()]):
+            self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
-        if not isinstance(came, Refusal):
-            request.own_inputs()
-        self._fill(now_ns)
-        if isinstance(came, Refusal):
+        if type(came) is Refusal:
+            self._fill(now_ns)
             return came
+        request.own_inputs()
+        self._fill(now_ns)
         if came is not None:
             came.requester.finish(came.infer, SUPERSEDED)
         return None
@@ -158,8 +160,11 @@ class Dispatcher:
 
     def _changes(self, turn: Turn, request: Queued) -> bool:
         """Whether a turn that lies ready would be another one, had this request come before it was formed."""
-        if any(request.displaces(each) for each in turn):
-            return True
+        for each in turn:
+            if request.displaces(each):
+                return True
+        if not self._batching.rows_max:
+            return False
         rows = request.infer.rows + sum(each.infer.rows for each in turn)
         can_share = self._queue.can_share
         return rows <= self._batching.rows_max and can_share(request.infer) and can_share(turn[0].infer)
@@ -191,8 +196,12 @@ class Dispatcher:
 
     def _ahead_ns(self, now_ns: int) -> int:
         """What the turns that are handed over still take."""
-        costs = [max(each.cost_ns for each in turn) for turn in self._handed]
-        return max(0, self._began_ns + costs[0] - now_ns) + sum(costs[1:]) if costs else 0
+        ahead_ns = 0
+        for turn in self._handed:
+            cost_ns = turn[0].cost_ns if len(turn) == 1 else max([each.cost_ns for each in turn])
+            # The first has begun, or could have.
+            ahead_ns += cost_ns if turn is not self._handed[0] else max(0, self._began_ns + cost_ns - now_ns)
+        return ahead_ns
 
 
 def _expired(request: Queued, now_ns: int) -> Refusal:

@@ -173,10 +173,12 @@ class _Level:
         """What of this level runs before a request that is about to be added: of its own session what is due before it,
         of every other one as much, where it has as much."""
         mine = self.lines.get(request.requester)
-        before_ns = 0 if mine is None else mine.before_ns(request.place)
+        before_ns = wait_ns = 0 if mine is None else mine.before_ns(request.place)
         share_ns = before_ns + request.cost_ns
-        others = sum(min(line.total_ns, share_ns) for line in self.lines.values() if line is not mine)
-        return before_ns + others
+        for line in self.lines.values():
+            if line is not mine:
+                wait_ns += line.total_ns if line.total_ns < share_ns else share_ns
+        return wait_ns
 
 
 class RequestQueue:
@@ -290,7 +292,9 @@ class RequestQueue:
 
     def _too_late(self, request: Queued, ahead_ns: int, now_ns: int) -> Refusal | None:
         level = request.infer.priority
-        wait_ns = ahead_ns + sum(each.total_ns for each in self._levels[:level]) + self._levels[level].wait_ns(request)
+        wait_ns = ahead_ns + self._levels[level].wait_ns(request)
+        for stricter in self._levels[:level]:
+            wait_ns += stricter.total_ns
         if now_ns + wait_ns <= request.start_by_ns:
             return None
         if not wait_ns:

@@ -203,14 +203,14 @@ class Session(Connection):
     def _queue(self, infer: Infer, version: Version, first_byte_ns: int, received_ns: int) -> None:
         """It is in flight before it is submitted: others may be finished meanwhile, and none is to be the last."""
         self._in_flight[infer.id] = version
-        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
-        refusal = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        refusal = cast(Refusal | None, version.executor.submit(self, infer, first_byte_ns, received_ns))
         if refusal is not None:
-            taken = self._ended(infer.id, version)
-            told = cast(Refusal, refusal) if taken is None else taken.feed.turned_away(taken, cast(Refusal, refusal))
-            self._refuse(infer.id, version, told, VersionCell.LATE_AT_ADMISSION)
-        elif infer.key:
-            # An older one may still wait for the version that was live before.
+            taken = self._forgotten(infer.id)
+            told = refusal if taken is None else taken.feed.turned_away(taken, refusal)
+            self._refuse(infer.id, version, told)
+            return
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        if infer.key:  # an older one may still wait for the version that was live before
             for executor in {each.executor for each in self._in_flight.values() if each is not version}:
                 executor.supersede(self, infer.handle, infer.key)
 
@@ -382,8 +382,11 @@ class Session(Connection):
 
     def _ended(self, request_id: int, version: Version) -> TakenTick | None:
         """A request that waited does so no more. Returns what its feed knows of it, if it is a tick."""
-        del self._in_flight[request_id]
         self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
+        return self._forgotten(request_id)
+
+    def _forgotten(self, request_id: int) -> TakenTick | None:
+        del self._in_flight[request_id]
         return self._ticks.pop(request_id, None) if self._ticks else None
 
     # -- timers --
