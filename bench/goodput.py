@@ -1,8 +1,8 @@
 """`python -m bench.goodput`: what a model that is asked for too much still answers in time, with budgets and without.
 
-The load is open: requests leave at random (Poisson) times that were drawn before, whatever becomes of them, from a small
-C program (bench/asker.c) that takes no core from the server. An answer is good within the budget of its receipt by the
-server, by the server's own stamps. Without budgets the same server answers first come, first served.
+The load is open: requests leave at random (Poisson) times that were drawn before, whatever becomes of them, from a
+small C program (bench/asker.c) that takes no core from the server. An answer is good within the budget of its receipt by
+the server, by the server's own stamps. Without budgets the same server answers first come, first served.
 """
 
 import os
@@ -145,7 +145,7 @@ def main_thread_ns(pid: int) -> int:
 @click.option("--models", default="lstm_a,lstm_b", show_default=True, help="Of the zoo, each on a thread.")
 @click.option("--seconds", default=2.5, show_default=True, help="Of each load, in each round.")
 @click.option("--budget", default=10.0, show_default=True, help="The budget, in times that the model takes.")
-@click.option("--rounds", default=2, show_default=True, help="Loads and kinds take turns; a row is all rounds together.")
+@click.option("--rounds", default=2, show_default=True, help="They take turns; a row is all rounds together.")
 def main(models: str, seconds: float, budget: float, rounds: int) -> None:
     """Offer half to three times what a model can do, with budgets and without, in turn."""
     console = Console(width=140)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tickpath.server.admission import Refusal
-from tickpath.server.scheduling import NEVER_NS, Key, Queued, RequestQueue
+from tickpath.server.scheduling import Key, Queued, RequestQueue
 from tickpath.wire import Code
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Dispatcher:
         """Take a request, or say why not. One whose place it takes is finished."""
         self.expire(now_ns)
         # While too much comes, most is refused and ends here: this way is kept short.
-        if self._deck and any([self._changes(turn, request) for turn in self._ready()]):
+        if self._deck:
             self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
         if type(came) is Refusal:

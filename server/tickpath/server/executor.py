@@ -51,6 +51,14 @@ class Executor(Protocol):
         may be finished meanwhile: those that are too late, and one whose place this one takes."""
         ...
 
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        """What came of a tick, or None: it has to be submitted. On the loop's thread."""
+        ...
+
+    def settle(self) -> None:
+        """Have done what was put off until replies have left: they have. On the loop's thread."""
+        ...
+
     def take_back(self, requester: Requester, request_id: int) -> bool:
         """True if the request had not started, and now never will."""
         ...
@@ -90,6 +98,12 @@ class InlineExecutor:
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
         return self._run(infer, first_byte_ns, received_ns)
 
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        return self._run(infer, first_byte_ns, received_ns)
+
+    def settle(self) -> None:
+        self._lane.settle()
+
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return False
 
@@ -116,7 +130,12 @@ class InlineExecutor:
 
 
 class ThreadExecutor:
-    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
+    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes. `ticks_at_once`: a
+    tick of a feed runs on the loop while the thread has nothing to do, so that only the work that is put off is handed
+    over.
+
+    The thread touches the lane only after a ring: while all that were rung are served, the lane is the loop's.
+    """
 
     kind: Final[Literal["thread"]] = "thread"
 
@@ -128,14 +147,18 @@ class ThreadExecutor:
         queue_max: int,
         cpus: Set[int] | None = None,
         batching: Batching = OFF,
+        ticks_at_once: bool = False,
     ) -> None:
         self._lane = lane
+        self._ticks_at_once = ticks_at_once
+        self._rung = 0  # written by the loop
+        self._heard = self._served = 0  # written by the thread
         self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
         self._cpus = cpus
         self._deck: deque[Turn] = deque()
         self._wake: SimpleQueue[int | None] = SimpleQueue()
         queue = RequestQueue(name, queue_max, lane.times, lane.optional_inputs)
-        self._dispatcher = Dispatcher(queue, self._deck, self._wake.put, batching)
+        self._dispatcher = Dispatcher(queue, self._deck, self._ring, batching)
         self._timer = Timer(loop)
         self._timer_ns = NEVER_NS
         self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
@@ -148,6 +171,14 @@ class ThreadExecutor:
         if infer.budget_ns and refusal is None:
             self._watch(now_ns)
         return refusal
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        if not self._ticks_at_once or self._rung != self._served or not self._dispatcher.is_idle:
+            return None
+        return self._lane.run(infer, first_byte_ns, received_ns) if self._lane.at_rest(infer) else None
+
+    def settle(self) -> None:
+        self._ring(0)
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return self._dispatcher.take_back(requester, request_id, monotonic_ns())
@@ -174,6 +205,11 @@ class ThreadExecutor:
 
     # -- on the loop's thread --
 
+    def _ring(self, until_ns: int) -> None:
+        """The thread has something to do; it may wait until then for more of it."""
+        self._rung += 1
+        self._wake.put(until_ns)
+
     def _done(self, turn: Turn, outcomes: Sequence[Outcome]) -> None:
         """A turn has run."""
         try:
@@ -185,7 +221,7 @@ class ThreadExecutor:
                 _note(self._lane, outcomes[0], now_ns)
             self._dispatcher.done(turn, now_ns)
             if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
-                self._wake.put(0)
+                self.settle()
 
     def _watch(self, now_ns: int) -> None:
         """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
@@ -212,17 +248,20 @@ class ThreadExecutor:
                 turn = self._deck.popleft()
             except IndexError:  # it was taken back after it had rung; or replies have left, for which work was put off
                 self._lane.settle()
-                continue
-            self._hand_back(self._done, turn, self._lane.run_turn(turn))
+            else:
+                self._hand_back(self._done, turn, self._lane.run_turn(turn))
+            self._served = self._heard
 
     def _turn_came(self) -> bool:
         """Wait for a turn, and for others to join it where it may wait. False: there will be none."""
         until_ns = self._wake.get()
+        self._heard += 1
         while until_ns is not None and until_ns > (now_ns := monotonic_ns()):
             try:
                 until_ns = self._wake.get(timeout=(until_ns - now_ns) / 1e9)
             except Empty:
                 break
+            self._heard += 1
         return until_ns is not None
 
 

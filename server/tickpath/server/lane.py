@@ -203,6 +203,10 @@ class Lane:
         """Whether there is work that was put off until after the replies."""
         return False
 
+    def at_rest(self, infer: Infer) -> bool:
+        """Whether this is a tick that goes on from a state, with nothing to be done before it."""
+        return False
+
     def settle(self) -> None:
         """Do that work. On the lane's thread; never raises."""
 

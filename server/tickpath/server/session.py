@@ -222,12 +222,11 @@ class Session(Connection):
         (feed, version), (infer, taken) = (admitted.feed, admitted.version), admitted.feed.take(tick, received_ns)
         if not taken.ready and not feed.must_run:
             self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), feed.route)
-        elif version.executor.kind == "inline":
-            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
+        elif (outcome := version.executor.answer_tick(infer, first_byte_ns, received_ns)) is not None:
             feed.keep(tick)
             self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), feed.route)
             if version.lane.unsettled:
-                self._service.loop.call_soon(version.lane.settle)
+                self._service.loop.call_soon(version.executor.settle)
         else:
             self._ticks[tick.id] = taken
             self._queue(infer, version, first_byte_ns, received_ns)
@@ -395,9 +394,6 @@ class Session(Connection):
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
 
     def _frame_late(self) -> None:
-        waiting = self._decoder.bytes_waiting
-        self._refuse_session(
-            Code.BAD_FRAME,
-            f"a frame must be whole within {self._service.config.frame_s:g} s of its first byte; "
-            f"{waiting} bytes of one came",
-        )
+        came, frame_s = self._decoder.bytes_waiting, self._service.config.frame_s
+        why = f"a frame must be whole within {frame_s:g} s of its first byte; {came} bytes of one came"
+        self._refuse_session(Code.BAD_FRAME, why)

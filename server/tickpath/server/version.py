@@ -9,7 +9,7 @@ from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
 from tickpath.server.dispatch import Batching
-from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
@@ -85,10 +85,11 @@ def start_version(
     asked = "thread" if config.batch_rows_max else config.executor
     kind = pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
     batching = Batching(config.batch_rows_max, config.batch_us * 1000)
+    at_once = asked == "auto" and lane.compute_ns[0] <= INLINE_COMPUTE_NS_MAX
     executor: Executor = (
         InlineExecutor(lane)
         if kind == "inline"
-        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching)
+        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching, at_once)
     )
     return Version(
         place=place,

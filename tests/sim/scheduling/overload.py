@@ -15,6 +15,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
+import click
+
 from tickpath.server.admission import Refusal
 from tickpath.server.compute_time import ComputeTime
 from tickpath.server.dispatch import Dispatcher, Turn
@@ -203,14 +205,12 @@ def curves(mean_ns: int, seed: int = 0) -> None:
     """Print them, for a model that takes so long."""
     for kind, made in DRAWS.items():
         for budgets, choice in BUDGETS.items():
-            print(f"\nruns {kind} of {mean_ns / 1e3:g} µs, budgets of {budgets} runs: goodput (p99 / budget)\n")
-            print("| | " + " | ".join(f"{load:g}x" for load in LOADS) + " |\n" + "|---" * (len(LOADS) + 1) + "|")
+            click.echo(f"\nruns {kind} of {mean_ns / 1e3:g} µs, budgets of {budgets} runs: goodput (p99 / budget)\n")
+            click.echo("| | " + " | ".join(f"{load:g}x" for load in LOADS) + " |\n" + "|---" * (len(LOADS) + 1) + "|")
             for order, told in POLICIES:
-                ran = [
-                    Overload(Load(load, mean_ns, made(mean_ns), choice, order, told), seed).run() for load in LOADS
-                ]
+                ran = [Overload(Load(load, mean_ns, made(mean_ns), choice, order, told), seed).run() for load in LOADS]
                 cells = (f"{each.goodput:.2f} ({each.p99:.2f})" for each in ran)
-                print(f"| {order}{'' if told else ', no budgets'} | " + " | ".join(cells) + " |")
+                click.echo(f"| {order}{'' if told else ', no budgets'} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":
