@@ -1,8 +1,8 @@
 """`python -m bench.goodput`: what a model that is asked for too much still answers in time, with budgets and without.
 
 The load is open: requests leave at random (Poisson) times that were drawn before, whatever becomes of them, from a
-small C program (bench/asker.c) that takes no core from the server. An answer is good within the budget of its receipt by
-the server, by the server's own stamps. Without budgets the same server answers first come, first served.
+small C program (bench/asker.c) that takes no core from the server. An answer is good within the budget of its receipt,
+by the own stamps of the server. Without budgets the same server answers first come, first served.
 """
 
 import os

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from time import monotonic_ns
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Batching
 from tickpath.server.executor import (
     INLINE_COMPUTE_NS_MAX,
     Executor,
@@ -343,5 +345,23 @@ def test_a_tick_waits_for_the_thread_where_that_is_asked_for() -> None:
     async def main() -> None:
         async with threaded(SteppingLane(Gate())) as executor:
             assert executor.answer_tick(tick(1), 0, 0) is None
+
+    uvloop.run(main())
+
+
+def test_a_turn_that_others_could_not_join_is_answered_and_so_are_they() -> None:
+    """Nothing else comes: who waits for the next ring waits for ever."""
+
+    async def main() -> None:
+        loop, waiter = asyncio.get_running_loop(), Waiter()
+        lane = Lane(NumpyEngine(SPECS, SPECS, copy_through), ModelConfig("m.onnx"), (1, 8))
+        executor = ThreadExecutor(lane, loop, "test", 100, batching=Batching(8, 20_000_000))
+        for request_id in range(1, 6):
+            data = np.full(5, request_id, np.float32).tobytes()
+            assert executor.submit(waiter, Infer(request_id, 0, 5, [memoryview(data)]), 0, monotonic_ns()) is None
+        await until(lambda: len(waiter.ids) == 5)
+        assert waiter.ids == [1, 2, 3, 4, 5]
+        executor.close()
+        executor.join()
 
     uvloop.run(main())

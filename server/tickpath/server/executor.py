@@ -152,7 +152,8 @@ class ThreadExecutor:
         self._lane = lane
         self._ticks_at_once = ticks_at_once
         self._rung = 0  # written by the loop
-        self._heard = self._served = 0  # written by the thread
+        # Written by the thread. Early: while a turn waited for others, of which each has its own.
+        self._heard = self._served = self._rung_early = 0
         self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
         self._cpus = cpus
         self._deck: deque[Turn] = deque()
@@ -250,19 +251,29 @@ class ThreadExecutor:
                 self._lane.settle()
             else:
                 self._hand_back(self._done, turn, self._lane.run_turn(turn))
-            self._served = self._heard
+            self._served = self._heard - self._rung_early
 
     def _turn_came(self) -> bool:
         """Wait for a turn, and for others to join it where it may wait. False: there will be none."""
-        until_ns = self._wake.get()
-        self._heard += 1
-        while until_ns is not None and until_ns > (now_ns := monotonic_ns()):
+        if self._rung_early:
+            self._rung_early -= 1
+            return True
+        until_ns = self._next_ring()
+        # Whatever lies behind it has not joined it.
+        while until_ns is not None and len(self._deck) < 2 and until_ns > (now_ns := monotonic_ns()):
             try:
-                until_ns = self._wake.get(timeout=(until_ns - now_ns) / 1e9)
+                more_ns = self._next_ring((until_ns - now_ns) / 1e9)
             except Empty:
                 break
-            self._heard += 1
+            self._rung_early += 1
+            until_ns = None if more_ns is None else min(until_ns, more_ns)
         return until_ns is not None
+
+    def _next_ring(self, timeout_s: float | None = None) -> int | None:
+        """Until when what it was for may wait; None: nothing comes any more. Raises Empty."""
+        until_ns = self._wake.get(timeout=timeout_s)
+        self._heard += 1
+        return until_ns
 
 
 def _note(lane: Lane, answer: Answer, sent_ns: int) -> None:
