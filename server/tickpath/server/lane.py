@@ -195,6 +195,8 @@ class Lane:
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps, self._mark))
             bucket = infer.rows if start else infer.rows + slot.bucket - rows
             answers.append(Answer(frame, bucket_index, bucket, stamps, self._mark, replays=0 if start else 1))
+            if ran[0] >= self.recent.next_ns:
+                self.recent.keep(infer, frame, ran[0])
             start += infer.rows
         return answers
 

@@ -51,8 +51,8 @@ def steady(mean_ns: int) -> Draw:
 
 
 def paused(mean_ns: int) -> Draw:
-    """One run in 200 meets a pause of the machine, of ten runs."""
-    return lambda chance, _: int(mean_ns * (chance.uniform(0.9, 1.1) + 10 * (chance.random() < 0.005)))
+    """One run in 400 meets a pause of the machine, of ten runs."""
+    return lambda chance, _: int(mean_ns * (chance.uniform(0.9, 1.1) + 10 * (chance.random() < 0.0025)))
 
 
 def in_spells(mean_ns: int) -> Draw:
@@ -71,7 +71,7 @@ class Load:
     budgets: Sequence[float] = (10,)
     order: str = "EDF"
     told: bool = True
-    requests: int = 6_000
+    requests: int = 4_000
 
 
 class Overload:
@@ -214,5 +214,4 @@ def curves(mean_ns: int, seed: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    for takes_ns in (300_000, 3_000_000):
-        curves(takes_ns)
+    curves(300_000)
