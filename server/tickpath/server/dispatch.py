@@ -82,7 +82,7 @@ class Dispatcher:
         if self._deck:
             self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
-        if type(came) is Refusal:
+        if isinstance(came, Refusal):
             self._fill(now_ns)
             return came
         request.own_inputs()
