@@ -11,11 +11,12 @@ try:
 
     from tickpath.console.compile import compile_
     from tickpath.console.deploy import COMMANDS as DEPLOY_COMMANDS
+    from tickpath.console.doctor import doctor
     from tickpath.console.door import door
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
-    from tickpath.console.options import ADDRESS, AT, SHAPES, read_buckets, read_name
+    from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
@@ -140,6 +141,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     help="Reload what is new in FOLDER.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--log-format", type=LOG_FORMAT, help="What stderr gets.  [default: human]")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal
@@ -248,6 +250,7 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(doctor)
 for command in DEPLOY_COMMANDS:
     tickpath.add_command(command)
 

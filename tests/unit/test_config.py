@@ -22,6 +22,7 @@ oip_host = "::1"
 oip_port = 8000
 oip_grpc_port = 8001
 oip_admin = true
+log_format = "json"
 spin = true
 cpu = 3
 sessions_max = 10
@@ -115,6 +116,12 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
         ({"spin": 1}, ["bool", "$.spin"]),
         ({"cpu": -1}, ["$.cpu"]),
         ({"poll_us": -1}, ["$.poll_us"]),
+        *(
+            ({"models": [MODEL | {"device_wait": "poll"} | more]}, ['device_wait = "poll"', *more, "spin", "block"])
+            for more in ({"batch_rows_max": 4}, {"executor": "thread"}, {"fallback": "cpu"})
+        ),
+        ({"models": [MODEL | {"device_slots": 0}]}, ["device_slots"]),
+        ({"models": [MODEL | {"device_slots": 17}]}, ["device_slots"]),
         ({"sessions_max": 0}, ["$.sessions_max"]),
         ({"sessions_max": 2**70}, ["$.sessions_max"]),
         ({"in_flight_max": 0}, ["$.in_flight_max"]),

@@ -43,7 +43,7 @@ class Waiter:
     def ids(self) -> list[int]:
         return [request_id for request_id, _ in self.outcomes]
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
         self.outcomes.append((infer.id, outcome))
         self.threads.add(threading.get_ident())
 
@@ -112,8 +112,8 @@ class Opener(Waiter):
         super().__init__()
         self._gate = gate
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
-        super().finish(infer, outcome)
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
+        super().finish(infer, outcome, queued)
         if len(self.outcomes) == 2:
             self._gate.open.release()
 

@@ -8,7 +8,15 @@ import pytest
 
 from tickpath.observe import records as layout
 from tickpath.observe.reader import LayoutError, RecordReader, Records
-from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, VersionCell, VersionDescription
+from tickpath.observe.records import (
+    CoreDescription,
+    Event,
+    EventKind,
+    GlobalCell,
+    RecordWriter,
+    VersionCell,
+    VersionDescription,
+)
 from tickpath.wire import Code
 
 RING = layout.RING_RECORDS
@@ -25,7 +33,7 @@ def writer() -> Iterator[RecordWriter]:
 
 def write(writer: RecordWriter, ids: range) -> None:
     for number in ids:
-        writer.answered(0, 2, 4, 3, number, (number, 2, 3, 4, 5, 6), 7, 8)
+        writer.answered(0, 2, 4, 3, number, (number, 2, 3, 4, 5, 6), 7, 8, 1, 9, 10)
 
 
 class Interrupted(RecordReader):
@@ -57,6 +65,8 @@ def test_records_come_once_in_order_with_every_field(writer: RecordWriter) -> No
         "read_ns": 6,
         "sent_ns": 7,
         "event_time_ns": 8,
+        "session": 9,
+        "queued": 10,
     }
     assert len(reader.take()) == 0
     write(writer, range(5, 7))
@@ -195,3 +205,40 @@ def test_the_reader_can_write_nothing_but_its_own_page(writer: RecordWriter) -> 
     assert not reader._totals.flags.writeable
     assert not reader._ring.flags.writeable
     assert reader._head.readonly
+
+
+def test_events_come_in_order_as_often_as_they_are_asked_for(writer: RecordWriter) -> None:
+    reader = RecordReader(writer.fd)
+    assert reader.events() == []
+    writer.event(EventKind.GC, 10, 20, 300)
+    writer.event(EventKind.LOOP_LAG, 15, 40, 25)
+    expected = [Event(EventKind.GC, 10, 20, 300), Event(EventKind.LOOP_LAG, 15, 40, 25)]
+    assert reader.events() == reader.events() == expected
+    assert reader.events(newest=1) == expected[1:]
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1, 2, 100, layout.EVENTS, 3 * layout.EVENTS])
+@pytest.mark.parametrize("before", [1, layout.EVENTS - 1, layout.EVENTS, layout.EVENTS + 1, 2 * layout.EVENTS + 7])
+def test_an_event_that_is_written_over_while_it_is_read_is_left_out(
+    writer: RecordWriter, before: int, meanwhile: int
+) -> None:
+    """All that the ring still holds in the end comes whole; of the rest, nothing."""
+
+    class Overtaken(RecordReader):
+        """Once its first event is read, more are written."""
+
+        meanwhile: int
+
+        def _event(self, index: int) -> tuple[int, ...]:
+            event = super()._event(index)
+            while self.meanwhile:
+                writer.event(EventKind.RELOAD, before + meanwhile - self.meanwhile, 0)
+                self.meanwhile -= 1
+            return event
+
+    reader = Overtaken(writer.fd)
+    for number in range(before):
+        writer.event(EventKind.RELOAD, number, 0)
+    reader.meanwhile = meanwhile
+    first_kept = max(0, before - layout.EVENTS + 1, before + meanwhile - layout.EVENTS + 1)
+    assert [event.start_ns for event in reader.events()] == list(range(min(first_kept, before), before))

@@ -5,7 +5,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from tickpath.engines import DeviceEngine, Engine, EngineFailedError, Graph
 
-Wait = Literal["spin", "block"]
+Wait = Literal["spin", "block", "poll"]
 Placement = Literal["copied", "mapped"]
 
 
@@ -29,8 +29,9 @@ class DeviceGraph(Graph, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """`wait`: spin until the answer is there, or sleep and be woken. `placement`: tensors are copied to the device and
-    back within the graph, or the device works on pinned host memory. `strict`: no graph, no service."""
+    """`wait`: what `Graph.replay` does until the answer is there: spin, or sleep and be woken. poll spins, too, and is
+    for whoever launches, and looks later whether it is `done`. `placement`: tensors are copied to the device and back
+    within the graph, or the device works on pinned host memory. `strict`: no graph, no service."""
 
     wait: Wait = "spin"
     placement: Placement = "copied"

@@ -2,7 +2,8 @@
 
 Rules
 - Buffers and graph are made once and never change place, shape or size.
-- `fill`, `replay`, `read` in that order, by the one thread that owns the slot.
+- `fill`, `replay`, `read` in that order, by the one thread that owns the slot; on a device, in place of `replay`,
+  `graph.launch` and `graph.done` until it is true.
 - What `read` returns are views of the slot's own memory: they hold until the next `fill`, so whoever keeps them copies.
 - Rows past the request's own are zero at every replay: an answer never depends on who came before. What the model
   makes of those zeros is nobody's, so outputs are checked in the request's own rows alone.
@@ -131,10 +132,10 @@ class Slot:
         self._checked = [_CheckedOutput(tensor, rules) for tensor in self._outputs]
         # By rows: those of padded requests are made as they come, and are as few as the rows of a bucket.
         self._checks_at: dict[int, list[Check]] = {}
-        graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
-        self.replay: Callable[[], None] = graph.replay
+        self.graph = engine.capture([t.array for t in self._inputs], [t.array for t in self._outputs])
+        self.replay: Callable[[], None] = self.graph.replay
         # What a device copies from and to, its driver has pinned, whatever the limit on locked memory.
-        self.locked = arena.locked or isinstance(graph, DeviceGraph)
+        self.locked = arena.locked or isinstance(self.graph, DeviceGraph)
 
     def fill(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         """Copy a request's inputs in, with zeros in the rows behind them. Admission has checked the byte counts; None

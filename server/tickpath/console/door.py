@@ -3,7 +3,8 @@
 import click
 
 from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ending
-from tickpath.console.options import AT
+from tickpath.console.options import AT, LOG_FORMAT
+from tickpath.logs import LogFormat
 
 PORT = click.IntRange(0, 65535)
 
@@ -25,15 +26,22 @@ Exit code: 0 after SIGTERM or Ctrl-C, 4 an address can't be listened on.
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
 @click.option("--admin", metavar="PATH", help="The server's admin socket, for whoever connects to load and unload by.")
 @click.option("--json", "as_json", is_flag=True, help="Print where as a JSON line.")
+@click.option("--log-format", type=LOG_FORMAT, default="human", show_default=True, help="What stderr gets.")
 def door(
-    *, address: str | None, http_port: int | None, grpc_port: int | None, host: str, admin: str | None, as_json: bool
+    *,
+    address: str | None,
+    http_port: int | None,
+    grpc_port: int | None,
+    host: str,
+    admin: str | None,
+    as_json: bool,
+    log_format: LogFormat,
 ) -> None:
     """Answer Open Inference Protocol (v2) requests from a server."""
-    import logging
-
     from tickpath.client import AddressError
     from tickpath.console.options import ADDRESS
     from tickpath.door.environment import prepare
+    from tickpath.logs import logging_to_stderr
 
     if http_port is None and grpc_port is None:
         raise click.UsageError("expected --http, --grpc or both")
@@ -47,7 +55,6 @@ def door(
     def say_ready(ready: DoorReady) -> None:
         click.echo(f"Open Inference Protocol at {' and '.join(filter(None, (ready.http, ready.grpc)))}")
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = DoorSettings(core=address or ADDRESS, host=host, http_port=http_port, grpc_port=grpc_port, admin=admin)
-    with ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
+    with logging_to_stderr(log_format), ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
         run(settings, print_ready if as_json else say_ready)

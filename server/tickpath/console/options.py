@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 ADDRESS: Final = "127.0.0.1:7070"
+LOG_FORMAT: Final = click.Choice(["human", "json"])
 AT: Final = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
 
 

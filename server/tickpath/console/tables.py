@@ -7,11 +7,13 @@ from typing import Any, Final
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from tickpath.client import Prediction
 from tickpath.console.calls import Answers
 from tickpath.console.checking import Checked
 from tickpath.console.tensors import describe
+from tickpath.doctor.finding import Finding, Verdict
 from tickpath.loadtest.latency import Summary, summarise
 from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.report.whole import keep_whole
@@ -21,6 +23,9 @@ from tickpath.wire import ModelInfo
 
 # Eight of the usual ones in a line.
 BUCKETS_WIDTH: Final = 24
+# Two such columns beside a check's name fit into a terminal.
+FINDING_WIDTH: Final = 48
+VERDICT_STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.UNSEEN: "dim"}
 
 
 def models_table(models: Iterable[ModelInfo]) -> Table:
@@ -133,6 +138,15 @@ def _numbers(title: str, *columns: str) -> Table:
 
 def _table(*columns: str) -> Table:
     return Table(*columns, box=box.SIMPLE_HEAD, caption_justify="left")
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """What was found of a host, one line a check."""
+    table = _table("", "check", "found", "what to do")
+    for finding in findings:
+        mark = Text(finding.verdict, VERDICT_STYLES[finding.verdict])
+        table.add_row(mark, finding.check, fill(finding.found, FINDING_WIDTH), fill(finding.remedy, FINDING_WIDTH))
+    return keep_whole(table)
 
 
 def status_table(models: Iterable[Mapping[str, Any]]) -> Table:

@@ -1,7 +1,6 @@
 """`python -m tickpath.door`: started by the core, beside it. `tickpath door` is for people."""
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ import msgspec
 
 from tickpath.door.environment import prepare
 from tickpath.door.settings import DoorSettings
+from tickpath.logs import logging_to_stderr
 
 # Behind whatever else wants the CPU: who comes by this door may wait, the core's own clients may not.
 NICE: Final = 10
@@ -25,7 +25,6 @@ def main() -> int:
     """Runs until the core ends, or SIGTERM or SIGINT comes. Returns the exit status."""
     for number in (signal.SIGTERM, signal.SIGINT):  # until it serves a signal just ends it
         signal.signal(number, signal.SIG_DFL)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     parser = argparse.ArgumentParser("python -m tickpath.door", description="The Open Inference Protocol's door.")
     parser.add_argument("settings", help="DoorSettings as JSON")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on")
@@ -44,7 +43,8 @@ def _run(settings: DoorSettings) -> int:
         sys.stderr.write(f"tickpath door: {missing.name} is not there: pip install 'tickpath[door]'\n")
         return EXIT_MISSING
     try:
-        run(settings, print_ready)
+        with logging_to_stderr(settings.log_format):
+            run(settings, print_ready)
     except DoorAddressError as error:
         sys.stderr.write(f"tickpath door: {error}\n")
         return EXIT_ADDRESS

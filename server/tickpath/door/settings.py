@@ -2,6 +2,8 @@
 
 import msgspec
 
+from tickpath.logs import LogFormat
+
 # The core's own default: a larger frame should not travel over a socket.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -18,6 +20,7 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     admin: str | None = None
     message_bytes_max: int = MESSAGE_BYTES_MAX
     core_pid: int | None = None
+    log_format: LogFormat = "human"
 
 
 class DoorReady(msgspec.Struct, frozen=True):

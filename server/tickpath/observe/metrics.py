@@ -22,7 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tickpath.observe.histograms import BUCKET_BOUNDS_NS, quantile_ns
-from tickpath.observe.process import KINDS, CoreProcess
+from tickpath.observe.process import KINDS
 from tickpath.observe.records import (
     GLOBAL_CELLS,
     OK,
@@ -35,6 +35,7 @@ from tickpath.observe.records import (
     flag_cell,
 )
 from tickpath.observe.tally import REQUEST, SPANS, Snapshot
+from tickpath.observe.watched import Seen
 from tickpath.wire import Code, Flag
 
 QUANTILES: Final = ("0.5", "0.99", "0.999")
@@ -315,17 +316,17 @@ class SnapshotCollector(Collector):
         return int(self._cells[indices, cell].sum())
 
 
-class SwitchCollector(Collector):
-    """The context switches of the core."""
+class ProcessesCollector(Collector):
+    """What was seen of the core's process from outside."""
 
-    def __init__(self, core: CoreProcess) -> None:
-        self._core = core
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
 
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
             "tickpath_context_switches_total", "Context switches of the core's threads.", labels=("kind",)
         )
-        for kind, count in zip(KINDS, self._core.context_switches(), strict=True):
+        for kind, count in zip(KINDS, self._seen.switches, strict=True):
             family.add_metric((kind,), count)
         yield family
 
@@ -333,18 +334,18 @@ class SwitchCollector(Collector):
 class Exposition:
     """Renders snapshots. One thread."""
 
-    def __init__(self, core: CoreProcess) -> None:
+    def __init__(self, core_pid: int) -> None:
         self._of_processes = (
-            SwitchCollector(core),
             # The names that every dashboard knows are the core's; the observer's own cost stands apart.
-            ProcessCollector(pid=lambda: core.pid, registry=None),
+            ProcessCollector(pid=lambda: core_pid, registry=None),
             ProcessCollector(namespace="tickpath_observer", registry=None),
         )
 
-    def render(self, snapshot: Snapshot, accept: str) -> tuple[str, bytes]:
+    def render(self, snapshot: Snapshot, seen: Seen, accept: str) -> tuple[str, bytes]:
         """(content type, body) in the newest format that the Accept header names and the library has."""
         registry = CollectorRegistry()
         registry.register(SnapshotCollector(snapshot))
+        registry.register(ProcessesCollector(seen))
         for collector in self._of_processes:
             registry.register(collector)
         encode, content_type = _encoder(accept)

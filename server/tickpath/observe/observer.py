@@ -22,6 +22,7 @@ from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import LayoutError, RecordReader
 from tickpath.observe.records import State
 from tickpath.observe.tally import Tally
+from tickpath.observe.watched import Watched
 
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
 READ_S: Final = 0.02
@@ -50,13 +51,19 @@ class Observer:
     def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
         self._tally = Tally(reader)
         self._core = core
-        self._exposition = Exposition(core)
+        self._watched = Watched(core)
+        self._exposition = Exposition(core.pid)
         self._renderer = ThreadPoolExecutor(1)
 
     async def read_for_ever(self) -> None:
         while True:
-            self._tally.read(time.monotonic_ns())
+            self._read()
             await asyncio.sleep(READ_S)
+
+    def _read(self) -> None:
+        now_ns = time.monotonic_ns()
+        self._tally.read(now_ns)
+        self._watched.jitter.sample(now_ns)
 
     async def answer(self, request: Request) -> Response:
         if request.path not in PAGES:
@@ -73,10 +80,10 @@ class Observer:
         return self._index()
 
     async def _metrics(self, accept: str) -> Response:
-        self._tally.read(time.monotonic_ns())
+        self._read()
         loop = asyncio.get_running_loop()
         content_type, body = await loop.run_in_executor(
-            self._renderer, self._exposition.render, self._tally.snapshot(), accept
+            self._renderer, self._exposition.render, self._tally.snapshot(), self._watched.seen(), accept
         )
         return Response(HTTPStatus.OK, body, content_type)
 

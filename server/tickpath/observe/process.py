@@ -2,47 +2,178 @@
 
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from tickpath.observe.records import EventKind
 
 KINDS: Final = ("voluntary", "nonvoluntary")
 """A thread that waits gives its CPU up; one that is pushed off it was still at work, and some request paid for that."""
 
+# A status has 1.5 KiB. /proc/stat has 100 bytes a processor before what nobody here needs.
+READ_BYTES: Final = 64 * 1024
+TICK_NS: Final = 10**9 // os.sysconf("SC_CLK_TCK")
+
+_PROC: Final = Path("/proc")
+# Fields of /proc/PID/stat, from behind the name: it may hold spaces.
+_MINOR_FAULTS: Final = 10 - 3
+_MAJOR_FAULTS: Final = 12 - 3
+_PROCESSOR: Final = 39 - 3
+# user, nice, system, idle, iowait, irq, softirq, steal
+_STEAL: Final = 8
+
+Switches = tuple[int, int]
+"""By KINDS."""
+
+
+class KernelFile:
+    """A file of the kernel's, held open and read anew each time: half of the cost is finding it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where it can't be had."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> bytes:
+        """All of it, as it is now. Raises OSError when what it tells of is gone."""
+        return os.pread(self._fd, READ_BYTES, 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
 
 class CoreProcess:
-    """A running process by its id. Raises ProcessLookupError where there is none."""
+    """A running process by its id. Raises ProcessLookupError where there is none. `cpu`: where its loop's thread ran
+    when that was last looked at."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
-        self._totals = [0, 0]
-        self._seen: dict[str, tuple[int, int]] = {}
+        try:
+            self._stat = KernelFile(_PROC / str(pid) / "stat")
+        except FileNotFoundError:
+            raise ProcessLookupError(pid) from None
+        self._faults = (0, 0)
+        self.cpu = 0
 
     def alive(self) -> bool:
         """Whether it has not ended; a zombie has."""
         return not select.select([self.pidfd], [], [], 0)[0]
 
-    def context_switches(self) -> tuple[int, int]:
-        """Switches of all its threads, by KINDS: a count that keeps what ended threads had. One thread calls this."""
-        seen = _task_switches(self.pid)
-        for task, now in seen.items():
-            before = self._seen.get(task, (0, 0))
-            # Never downwards: a new thread may have the id of one that ended.
-            self._totals = [
-                total + max(new - old, 0) for total, new, old in zip(self._totals, now, before, strict=True)
-            ]
-        self._seen = seen
-        return self._totals[0], self._totals[1]
-
-
-def _task_switches(pid: int) -> dict[str, tuple[int, int]]:
-    """(voluntary, nonvoluntary) by thread id; a thread that ends meanwhile is left out."""
-    switches = {}
-    for task in Path(f"/proc/{pid}/task").glob("*"):
+    def totals(self) -> dict[EventKind, int]:
+        """Page faults of all its threads, ended ones too."""
         try:
-            lines = (task / "status").read_text().splitlines()
+            fields = self._stat.read().rpartition(b")")[2].split()
+        except OSError:  # it has ended
+            fields = []
+        if fields:
+            self._faults = (int(fields[_MINOR_FAULTS]), int(fields[_MAJOR_FAULTS]))
+            self.cpu = int(fields[_PROCESSOR])
+        return dict(zip((EventKind.MINOR_FAULTS, EventKind.MAJOR_FAULTS), self._faults, strict=True))
+
+
+class Threads:
+    """The context switches of the core's threads. One thread."""
+
+    def __init__(self, core: CoreProcess) -> None:
+        self._core = core
+        self._status: dict[str, KernelFile] = {}
+        self._seen: dict[str, Switches] = {}
+        self.switches: Switches = (0, 0)
+        """Of all of them, by KINDS: counts that keep what ended threads had, as of the last look."""
+        self._others = 0
+
+    def totals(self) -> dict[EventKind, int]:
+        """How often other threads than the loop's were pushed off their CPU."""
+        seen = self._look()
+        for task, now in seen.items():
+            # Never downwards: a new thread may have the id of one that ended.
+            voluntary, pushed = (max(new - old, 0) for new, old in zip(now, self._seen.get(task, (0, 0)), strict=True))
+            self.switches = (self.switches[0] + voluntary, self.switches[1] + pushed)
+            self._others += pushed if task != str(self._core.pid) else 0
+        self._seen = seen
+        return {EventKind.OTHERS_PREEMPTED: self._others}
+
+    def _look(self) -> dict[str, Switches]:
+        tasks = _PROC / str(self._core.pid) / "task"
+        try:
+            names = set(os.listdir(tasks))
         except OSError:
-            continue
-        fields = dict(line.split(":", 1) for line in lines)
-        switches[task.name] = (int(fields["voluntary_ctxt_switches"]), int(fields["nonvoluntary_ctxt_switches"]))
-    return switches
+            names = set()
+        for ended in self._status.keys() - names:
+            self._status.pop(ended).close()
+        seen = {}
+        for name in names:
+            try:
+                if name not in self._status:
+                    self._status[name] = KernelFile(tasks / name / "status")
+                seen[name] = _switches(self._status[name].read())
+            except OSError:  # it ends just now; the next look closes its file
+                continue
+        return seen
+
+
+class LoopThread:
+    """What kept the loop's thread from running though it could. It is the process's first thread."""
+
+    def __init__(self, core: CoreProcess) -> None:
+        task = _PROC / str(core.pid) / "task" / str(core.pid)
+        self._preempted = _counting(task / "status", lambda text: _switches(text)[1])
+        # Missing where the kernel was built without schedstats.
+        self._waited_ns = _counting(task / "schedstat", lambda text: int(text.split()[1]))
+
+    def totals(self) -> dict[EventKind, int]:
+        seen = {EventKind.LOOP_PREEMPTED: self._preempted(), EventKind.RUN_QUEUE: self._waited_ns()}
+        return {kind: total for kind, total in seen.items() if total is not None}
+
+
+class Stolen:
+    """Time that the hypervisor took from the CPU on which the loop's thread runs: counted for each CPU, added up as it
+    goes from one to another."""
+
+    def __init__(self, core: CoreProcess) -> None:
+        self._core = core
+        self._of_cpu = _counting(_PROC / "stat", lambda text: _steal_ticks(text, core.cpu))
+        self._cpu, self._ticks, self._total_ns = core.cpu, self._of_cpu() or 0, 0
+
+    def totals(self) -> dict[EventKind, int]:
+        cpu, ticks = self._core.cpu, self._of_cpu() or 0
+        if cpu == self._cpu:
+            self._total_ns += max(0, ticks - self._ticks) * TICK_NS
+        self._cpu, self._ticks = cpu, ticks
+        return {EventKind.STOLEN: self._total_ns}
+
+
+def frequency_hz(cpu: int, devices: Path = Path("/sys/devices/system/cpu")) -> int:
+    """How fast a CPU runs now; 0 where the machine does not tell, as virtual ones don't."""
+    try:
+        return int((devices / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq").read_text()) * 1000
+    except (OSError, ValueError):
+        return 0
+
+
+def _counting(path: Path, parse: Callable[[bytes], int]) -> Callable[[], int | None]:
+    """Reads a count from a file; None: there is none, or no more."""
+    try:
+        file = KernelFile(path)
+    except OSError:
+        return lambda: None
+
+    def count() -> int | None:
+        try:
+            return parse(file.read())
+        except (OSError, ValueError, IndexError):
+            return None
+
+    return count
+
+
+def _switches(status: bytes) -> Switches:
+    """From the two last lines of a thread's status."""
+    lines = status.split()
+    return int(lines[-3]), int(lines[-1])
+
+
+def _steal_ticks(stat: bytes, cpu: int) -> int:
+    start = stat.index(b"\ncpu%d " % cpu)
+    return int(stat[start : stat.index(b"\n", start + 1)].split()[_STEAL])

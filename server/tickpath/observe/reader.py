@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.observe import records as layout
-from tickpath.observe.records import CoreDescription
+from tickpath.observe.records import CoreDescription, Event, EventKind
 
 RECORD_DTYPE: Final = np.dtype([(name, "<u8") for name in layout.RECORD_FIELDS])
 """One record: layout.RECORD_FIELDS, each a u64."""
@@ -43,6 +43,7 @@ class RecordReader:
         self._page = mmap.mmap(fd, layout.SHARED_BYTES - layout.TAKEN_OFFSET, offset=layout.TAKEN_OFFSET)
         self._taken = memoryview(self._page).cast("Q")
         self._head = memoryview(self._memory)[layout.HEAD_OFFSET : layout.HEAD_OFFSET + 8].cast("Q")
+        self._event_head = memoryview(self._memory)[layout.EVENT_HEAD_OFFSET : layout.EVENT_HEAD_OFFSET + 8].cast("Q")
         totals_count = (layout.HEAD_OFFSET - layout.TOTALS_OFFSET) // 8
         self._totals: Totals = np.frombuffer(self._memory, np.uint64, totals_count, layout.TOTALS_OFFSET)
         self._ring: Records = np.frombuffer(self._memory, RECORD_DTYPE, layout.RING_RECORDS, layout.RING_OFFSET)
@@ -69,6 +70,19 @@ class RecordReader:
         self.lost += intact - taken
         self._taken[0] = head
         return records[intact - start :]
+
+    def events(self, newest: int = layout.EVENTS - 1) -> list[Event]:
+        """The newest events of the core, oldest first, as many as there are up to `newest`. One that the core writes
+        over meanwhile is left out: it is a whole ring older than the newest. Takes nothing away: whoever asks gets
+        them."""
+        head = self._event_head[0]
+        start = max(0, head - min(newest, layout.EVENTS - 1))
+        copied = [self._event(index) for index in range(start, head)]
+        intact = max(start, self._event_head[0] - layout.EVENTS + 1)
+        return [Event(EventKind(kind), *rest) for kind, *rest in copied[intact - start :]]
+
+    def _event(self, index: int) -> tuple[int, ...]:
+        return layout.EVENT.unpack_from(self._memory, layout.EVENTS_OFFSET + index % layout.EVENTS * layout.EVENT.size)
 
     def totals(self) -> Totals:
         """A copy of every total: GLOBAL_CELLS, then VERSION_CELLS for each place (see `layout.version_base`). Each is

@@ -8,6 +8,7 @@ for who watches it.
     totals   u64 cells, exact for ever: GLOBAL_CELLS, then VERSION_CELLS for each of VERSIONS_MAX places
     head     how many records were ever written
     ring     RING_RECORDS records; record i lies at i % RING_RECORDS
+    events   EVENTS events, as the ring: what held the core up beside requests; their own head lies behind `head`
     taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
 
 A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the
@@ -19,14 +20,14 @@ import enum
 import mmap
 import os
 import struct
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 6
+LAYOUT_VERSION: Final = 7
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -35,6 +36,8 @@ VERSIONS_MAX: Final = 1024
 BUCKETS_MAX: Final = 12
 # 8192 records hold 100 ms at 80,000 requests a second, five of the observer's reading intervals; 1 MiB.
 RING_RECORDS: Final = 8192
+# A loop that is late ten times a second, which it may be for days, still shows the last hundred seconds. 32 KiB.
+EVENTS: Final = 1024
 # 512 bytes for each version.
 DESCRIPTION_BYTES_MAX: Final = 512 * 1024
 
@@ -64,6 +67,7 @@ class GlobalCell(enum.IntEnum):
     HEARTBEAT_NS = enum.auto()  # the core's monotonic clock when its loop last came round; 0: not serving yet
     LOOP_LAG_NS = enum.auto()  # the most that a heartbeat was late in the last one to two minutes
     GC_PAUSE_NS = enum.auto()  # spent in the garbage collector since the core was ready
+    GC_PAUSES = enum.auto()
     LOADS_FAILED = enum.auto()  # changes that were asked for and not made, since a model was refused
     QUIET = enum.auto()  # 1 while nothing may be loaded or unloaded
     FEEDS = enum.auto()  # open now
@@ -112,8 +116,51 @@ RECORD_FIELDS: Final = (
     "read_ns",
     "sent_ns",
     "event_time_ns",
+    "session",
+    "queued",
 )
-"""An answered request, each field a u64: its version's place, the bucket's size, stamps of the monotonic clock."""
+"""An answered request, each field a u64: its version's place, the bucket's size, stamps of the monotonic clock, its
+session's number (from 1, in the order in which they came), and how many requests of its version had not begun when it
+came (inline: none ever waits)."""
+
+
+class EventKind(enum.IntEnum):
+    """What may hold a request up. The core writes the first ones itself; the others the observer sees from outside,
+    each as what there was of it between two looks."""
+
+    GC = 1
+    """The garbage collector ran on the loop's thread. Amount: objects it freed."""
+    LOOP_LAG = 2
+    """The loop came round late, from when it was due. Amount: by how many ns."""
+    RELOAD = 3
+    """A version was loaded and made what it was to be, from its files being read on. Amount: the place of the version
+    that its model then had live; VERSIONS_MAX: none."""
+    LOAD_FAILED = 4
+    """As RELOAD, but it was refused."""
+    LOOP_PREEMPTED = 16
+    """The loop's thread was pushed off its CPU. Amount: times."""
+    OTHERS_PREEMPTED = 17
+    """Other threads of the core were. Amount: times."""
+    RUN_QUEUE = 18
+    """The loop's thread could have run, and waited for a CPU. Amount: ns."""
+    MINOR_FAULTS = 19
+    """The core touched pages that were not mapped yet. Amount: pages."""
+    MAJOR_FAULTS = 20
+    """The core touched pages that had to be read from a disk. Amount: pages."""
+    THROTTLED = 21
+    """The core's control group had used its CPU quota up. Amount: ns, of all its CPUs together."""
+    STOLEN = 22
+    """The hypervisor gave the CPU of the loop's thread to somebody else. Amount: ns, in steps of 10 ms."""
+
+
+class Event(NamedTuple):
+    """Something that happened between two moments of the monotonic clock; `amount` as its kind says."""
+
+    kind: EventKind
+    start_ns: int
+    end_ns: int
+    amount: int
+
 
 # Plain ints: an enum member costs a lookup each time, and these are added once a request.
 _ANSWERED: Final = int(VersionCell.CODES) + OK
@@ -124,13 +171,17 @@ HEADER: Final = struct.Struct("<QQQQ")
 _RECORD: Final = struct.Struct(f"<{len(RECORD_FIELDS)}Q")
 _pack_record: Final = _RECORD.pack_into
 RECORD_BYTES: Final = _RECORD.size
+EVENT: Final = struct.Struct("<4Q")
+"""An event as it lies in the ring: the fields of `Event`."""
 
 DESCRIPTION_OFFSET: Final = 4096
 TOTALS_OFFSET: Final = DESCRIPTION_OFFSET + DESCRIPTION_BYTES_MAX
 HEAD_OFFSET: Final = TOTALS_OFFSET + 8 * (GLOBAL_CELLS + VERSIONS_MAX * VERSION_CELLS)
-RING_OFFSET: Final = (HEAD_OFFSET // 4096 + 1) * 4096
+EVENT_HEAD_OFFSET: Final = HEAD_OFFSET + 8
+RING_OFFSET: Final = (EVENT_HEAD_OFFSET // 4096 + 1) * 4096
+EVENTS_OFFSET: Final = RING_OFFSET + RING_RECORDS * RECORD_BYTES
 # 64 KiB: a multiple of every page size in use, so that the reader can map this page alone to write, the rest to read.
-TAKEN_OFFSET: Final = ((RING_OFFSET + RING_RECORDS * RECORD_BYTES) // 65536 + 1) * 65536
+TAKEN_OFFSET: Final = ((EVENTS_OFFSET + EVENTS * EVENT.size) // 65536 + 1) * 65536
 SHARED_BYTES: Final = TAKEN_OFFSET + 4096
 
 
@@ -171,6 +222,7 @@ class RecordWriter:
         view = memoryview(self._memory)
         self._totals = view[TOTALS_OFFSET:HEAD_OFFSET].cast("Q")
         self._head = view[HEAD_OFFSET : HEAD_OFFSET + 8].cast("Q")
+        self._event_head = view[EVENT_HEAD_OFFSET : EVENT_HEAD_OFFSET + 8].cast("Q")
         self._written = 0
         self._generation = 0
         self.describe(CoreDescription(os.getpid(), ()))
@@ -221,6 +273,8 @@ class RecordWriter:
         sent_ns: int,
         event_time_ns: int,
         replays: int = 1,
+        session: int = 0,
+        queued: int = 0,
     ) -> None:
         """Count an answered request and record its way. `replays`: 0 where it shared the run of another."""
         totals = self._totals
@@ -248,11 +302,20 @@ class RecordWriter:
             read,
             sent_ns,
             event_time_ns,
+            session,
+            queued,
         )
         self._written = self._head[0] = written + 1
+
+    def event(self, kind: EventKind, start_ns: int, end_ns: int, amount: int = 0) -> None:
+        """Note what held the core up, or may have. On the loop's thread, and never on the way of a request."""
+        written = self._event_head[0]
+        EVENT.pack_into(self._memory, EVENTS_OFFSET + written % EVENTS * EVENT.size, kind, start_ns, end_ns, amount)
+        self._event_head[0] = written + 1
 
     def close(self) -> None:
         self._totals.release()
         self._head.release()
+        self._event_head.release()
         self._memory.close()
         os.close(self.fd)

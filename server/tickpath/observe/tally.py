@@ -8,7 +8,7 @@ import numpy as np
 
 from tickpath.observe.histograms import BUCKET_BOUNDS_NS, Counts, Ints, SlidingWindow, bucket_index
 from tickpath.observe.reader import RecordReader, Records, Totals
-from tickpath.observe.records import RECORD_FIELDS, CoreDescription, GlobalCell, State
+from tickpath.observe.records import RECORD_FIELDS, CoreDescription, Event, GlobalCell, State
 from tickpath.wire import STAGES
 
 SPANS: Final = (*STAGES, "send", "request")
@@ -65,6 +65,10 @@ class Tally:
         self._window.advance(now_ns // 10**9)
         if len(records):
             self._add(records)
+
+    def events(self) -> list[Event]:
+        """The newest events of the core, oldest first."""
+        return self._reader.events()
 
     def snapshot(self) -> Snapshot:
         return Snapshot(

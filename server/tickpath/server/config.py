@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 
+from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
 from tickpath.server.quiet import HOURS_PATTERN
 
@@ -147,7 +148,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # does the same on a laptop, in CI and in production until somebody asks for the GPU.
     device: Literal["cpu", "cuda"] = "cpu"
     # The rest is for models on a CUDA device (tickpath.graphs.device). spin: the quickest, for the core that it costs.
-    device_wait: Literal["spin", "block"] = "spin"
+    # block: sleep until the device wakes us. poll: the loop launches, and looks between two turns whether it is done.
+    device_wait: Literal["spin", "block", "poll"] = "spin"
+    # With poll, slots of each bucket, so requests on the device at a time: one that runs, and one that is copied in and
+    # launched meanwhile. More only take the choice of what runs next from the queue.
+    device_slots: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
     # copied: right for every size. mapped: no copy, but each access of a kernel crosses the bus.
     device_memory: Literal["copied", "mapped"] = "copied"
     # prefer: a bucket that can't be captured runs without a graph. require: then the model is refused.
@@ -182,6 +187,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oip_grpc_port: Port | None = None
     # Whether who comes by the door may load and unload, as who may open `admin` can. HTTP asks nobody who he is.
     oip_admin: bool = False
+    # What is written to stderr: lines for people, or JSON objects for programs.
+    log_format: LogFormat = "human"
     spin: bool = False
     # How long the loop polls after a request before it sleeps. 50 µs is about what going to sleep and waking up costs,
     # so polling never costs more than twice what it can save; at 2,000 requests a second it is a tenth of a core.
@@ -277,10 +284,27 @@ def check_model(model: ModelConfig) -> ModelConfig:
         )
     if model.batch_us and not model.batch_rows_max:
         raise ConfigError(f"model {model.served_name!r}: batch_us is for batch_rows_max, which is 0: give both")
+    if model.device_wait == "poll":
+        _check_poll(model)
     for tensor, shape in model.shapes.items():
         if shape.count("N") > 1:
             raise ConfigError(f"model {model.served_name!r}: the shape of {tensor!r} has more than one batch axis N")
     return model
+
+
+def _check_poll(model: ModelConfig) -> None:
+    """What needs a thread of its own has none where the loop polls."""
+    needs = {
+        "batch_rows_max": bool(model.batch_rows_max),
+        f'executor = "{model.executor}"': model.executor != "auto",
+        'fallback = "cpu"': model.fallback == "cpu",
+    }
+    for setting, is_set in needs.items():
+        if is_set:
+            raise ConfigError(
+                f'model {model.served_name!r}: with device_wait = "poll" the loop itself looks after the device, which '
+                f'{setting} does not go with: leave it out, or wait by "spin" or "block"'
+            )
 
 
 def make_config(values: dict[str, object], source: str = "configuration") -> ServerConfig:

@@ -31,6 +31,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
 
     def __init__(self, service: Service) -> None:
         self.key = 0  # of its client; 0 until that has said its name
+        self.number = 0  # given by the service
         self._service = service
         self._records = service.records
         self._transport: asyncio.Transport | None = None

@@ -21,6 +21,7 @@ import msgspec
 import uvloop
 
 from tickpath.engines import DeviceLostError
+from tickpath.logs import logging_to_stderr
 from tickpath.observe.records import GlobalCell, RecordWriter, State
 from tickpath.server.admin import LINE_BYTES_MAX, Admin, on_reload_signal
 from tickpath.server.catalogue import Catalogue
@@ -60,9 +61,8 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
 
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # The records outlive the loop: whatever it still runs as it ends may count in them.
-    with closing(RecordWriter()) as records:
+    with logging_to_stderr(config.log_format), closing(RecordWriter()) as records:
         return uvloop.run(_Core(config, json_lines, records).serve())
 
 

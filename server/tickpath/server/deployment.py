@@ -10,13 +10,13 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from time import localtime
+from time import localtime, monotonic_ns
 from typing import Final
 
 import msgspec
 
 from tickpath.engines import DeviceLostError, ModelRefusedError
-from tickpath.observe.records import GlobalCell, VersionCell
+from tickpath.observe.records import VERSIONS_MAX, EventKind, GlobalCell, VersionCell
 from tickpath.server.catalogue import Canary, CatalogueError, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
@@ -256,13 +256,15 @@ class Deployment:
     def _gap_noted(self, name: str) -> Iterator[None]:
         """Note the longest time that the loop was away during a load, whatever came of it, with the version that is
         live after it."""
-        watch = GapWatch(self._service.loop)
+        watch, start_ns, kind = GapWatch(self._service.loop), monotonic_ns(), EventKind.LOAD_FAILED
         try:
             yield
+            kind = EventKind.RELOAD
         finally:
             gap_ns = watch.stop()
             if (live := self._catalogue.live(name)) is not None:
                 self._records.set_version(live.place, VersionCell.RELOAD_GAP_NS, gap_ns)
+            self._records.event(kind, start_ns, monotonic_ns(), VERSIONS_MAX if live is None else live.place)
 
     async def _load(self, config: ModelConfig) -> Loading:
         """The version of this configuration: as it is, where it is loaded already with the same content."""

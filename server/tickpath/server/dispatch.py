@@ -4,8 +4,9 @@ take, runs, and is finished, once. Pure: no clock and no thread of its own; time
 Rules
 - The loop's thread calls everything here. Only the deck is shared with the thread that runs the model: whoever takes a
   turn off it has it, since `deque`'s single operations are atomic.
-- One turn runs and one lies ready, so that the thread never waits for the loop, and the queue decides as late as it
-  can: a turn that has not begun is taken back when something else should run first.
+- So many turns are handed over as keep the model busy: for a thread one that runs and one that lies ready, so that it
+  never waits for the loop; for a device one for each slot. The queue decides as late as it can: a turn that has not
+  begun is taken back when something else should run first.
 - A turn is one request, or several that share a run (`Batching`).
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Turn = tuple[Queued, ...]
 """Requests that run together."""
 
-# What runs and what lies ready.
+# For a thread: what runs and what lies ready.
 TURNS_HANDED: Final = 2
 
 STOPPED: Final = Refusal(Code.NOT_READY, "the server has shut down before this could start: go to another")
@@ -44,16 +45,22 @@ OFF: Final = Batching()
 
 
 class Dispatcher:
-    """Of one model. `deck`: turns for the thread, oldest first; `ring` tells it that there is one more, and until when
-    it may wait for others to join (0: not at all)."""
+    """Of one model. `deck`: turns that may begin, oldest first; `ring` tells whoever runs them that there is one more,
+    and until when it may wait for others to join (0: not at all). `turns_max`: how many are handed over at a time."""
 
     def __init__(
-        self, queue: RequestQueue, deck: deque[Turn], ring: Callable[[int], object], batching: Batching = OFF
+        self,
+        queue: RequestQueue,
+        deck: deque[Turn],
+        ring: Callable[[int], object],
+        batching: Batching = OFF,
+        turns_max: int = TURNS_HANDED,
     ) -> None:
         self._queue = queue
         self._deck = deck
         self._ring = ring
         self._batching = batching
+        self._turns_max = turns_max
         self._handed: list[Turn] = []  # not finished: the first runs, or will in a moment
         self._began_ns = 0  # when the first of them could begin
 
@@ -86,6 +93,7 @@ class Dispatcher:
             self._fill(now_ns)
             return came
         request.own_inputs()
+        request.queued = self.waiting_count - 1
         self._fill(now_ns)
         if came is not None:
             came.requester.finish(came.infer, SUPERSEDED)
@@ -135,7 +143,7 @@ class Dispatcher:
 
     def _fill(self, now_ns: int) -> None:
         """Hand over what runs next. What has expired must be gone."""
-        while len(self._handed) < TURNS_HANDED and (first := self._queue.take()) is not None:
+        while len(self._handed) < self._turns_max and (first := self._queue.take()) is not None:
             turn = self._joined(first)
             if not self._handed:
                 self._began_ns = now_ns

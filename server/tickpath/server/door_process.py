@@ -26,6 +26,7 @@ class DoorProcess(ChildProcess):
             "admin": config.admin if config.oip_admin else None,
             "message_bytes_max": config.frame_bytes_max,
             "core_pid": os.getpid(),
+            "log_format": config.log_format,
         }
         self._cpus = cpus
         self.http: str | None = None

@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import Final, Literal, Protocol
 
 from tickpath.server.admission import Refusal
-from tickpath.server.dispatch import OFF, Batching, Dispatcher, Turn
+from tickpath.server.dispatch import OFF, TURNS_HANDED, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
 from tickpath.server.timer import Timer
@@ -33,8 +33,9 @@ Outcome = Answer | Refusal
 class Requester(Protocol):
     """Who waits for an answer."""
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
-        """Called once for each request that waited, on the loop's thread. `infer` has its inputs."""
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
+        """Called once for each request that waited, on the loop's thread. `infer` has its inputs; `queued`: of one that
+        ran, how many had not begun when it came."""
         ...
 
 
@@ -42,8 +43,8 @@ class Executor(Protocol):
     """Runs the requests of one model."""
 
     @property
-    def kind(self) -> Literal["inline", "thread"]:
-        """Whether a request is answered within `submit`, or later."""
+    def kind(self) -> Literal["inline", "thread", "polled"]:
+        """Where a request runs. Inline, it is answered within `submit`; else later."""
         ...
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
@@ -129,15 +130,9 @@ class InlineExecutor:
         pass
 
 
-class ThreadExecutor:
-    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes. `ticks_at_once`: a
-    tick of a feed runs on the loop while the thread has nothing to do, so that only the work that is put off is handed
-    over.
-
-    The thread touches the lane only after a ring: while all that were rung are served, the lane is the loop's.
-    """
-
-    kind: Final[Literal["thread"]] = "thread"
+class QueueingExecutor:
+    """What executors share whose requests wait: a dispatcher, and a timer for what expires. `ring`, `batching` and
+    `turns_max` are the dispatcher's. On the loop's thread."""
 
     def __init__(
         self,
@@ -145,25 +140,16 @@ class ThreadExecutor:
         loop: asyncio.AbstractEventLoop,
         name: str,
         queue_max: int,
-        cpus: Set[int] | None = None,
+        ring: Callable[[int], object],
         batching: Batching = OFF,
-        ticks_at_once: bool = False,
+        turns_max: int = TURNS_HANDED,
     ) -> None:
         self._lane = lane
-        self._ticks_at_once = ticks_at_once
-        self._rung = 0  # written by the loop
-        # Written by the thread. Early: while a turn waited for others, of which each has its own.
-        self._heard = self._served = self._rung_early = 0
-        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
-        self._cpus = cpus
         self._deck: deque[Turn] = deque()
-        self._wake: SimpleQueue[int | None] = SimpleQueue()
         queue = RequestQueue(name, queue_max, lane.times, lane.optional_inputs)
-        self._dispatcher = Dispatcher(queue, self._deck, self._ring, batching)
+        self._dispatcher = Dispatcher(queue, self._deck, ring, batching, turns_max)
         self._timer = Timer(loop)
         self._timer_ns = NEVER_NS
-        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
-        self._thread.start()
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
         request = Queued(requester, infer, first_byte_ns, received_ns, self._lane.time_of(infer.rows))
@@ -174,12 +160,10 @@ class ThreadExecutor:
         return refusal
 
     def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
-        if not self._ticks_at_once or self._rung != self._served or not self._dispatcher.is_idle:
-            return None
-        return self._lane.run(infer, first_byte_ns, received_ns) if self._lane.at_rest(infer) else None
+        return None
 
     def settle(self) -> None:
-        self._ring(0)
+        """Nothing is put off."""
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return self._dispatcher.take_back(requester, request_id, monotonic_ns())
@@ -199,6 +183,64 @@ class ThreadExecutor:
     def close(self) -> None:
         self._timer.stop()
         self._dispatcher.close()
+
+    def _watch(self, now_ns: int) -> None:
+        """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
+        anew only where it would come late. The loop's timers are good to a millisecond."""
+        next_ns = self._dispatcher.next_expiry_ns()
+        if next_ns < self._timer_ns:
+            self._timer_ns = next_ns
+            self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
+
+    def _expire(self) -> None:
+        self._timer.stop()
+        self._timer_ns = NEVER_NS
+        now_ns = monotonic_ns()
+        self._dispatcher.expire(now_ns)
+        self._watch(now_ns)
+
+
+class ThreadExecutor(QueueingExecutor):
+    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes. `ticks_at_once`: a
+    tick of a feed runs on the loop while the thread has nothing to do, so that only the work that is put off is handed
+    over.
+
+    The thread touches the lane only after a ring: while all that were rung are served, the lane is the loop's.
+    """
+
+    kind: Final[Literal["thread"]] = "thread"
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        queue_max: int,
+        cpus: Set[int] | None = None,
+        batching: Batching = OFF,
+        ticks_at_once: bool = False,
+    ) -> None:
+        self._ticks_at_once = ticks_at_once
+        self._rung = 0  # written by the loop
+        # Written by the thread. Early: while a turn waited for others, of which each has its own.
+        self._heard = self._served = self._rung_early = 0
+        self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
+        self._cpus = cpus
+        self._wake: SimpleQueue[int | None] = SimpleQueue()
+        super().__init__(lane, loop, name, queue_max, self._ring, batching)
+        self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
+        self._thread.start()
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        if not self._ticks_at_once or self._rung != self._served or not self._dispatcher.is_idle:
+            return None
+        return self._lane.run(infer, first_byte_ns, received_ns) if self._lane.at_rest(infer) else None
+
+    def settle(self) -> None:
+        self._ring(0)
+
+    def close(self) -> None:
+        super().close()
         self._wake.put(None)
 
     def join(self) -> None:
@@ -215,7 +257,7 @@ class ThreadExecutor:
         """A turn has run."""
         try:
             for request, outcome in zip(turn, outcomes, strict=True):
-                request.requester.finish(request.infer, outcome)
+                request.requester.finish(request.infer, outcome, request.queued)
         finally:
             now_ns = monotonic_ns()
             if isinstance(outcomes[0], Answer):
@@ -223,21 +265,6 @@ class ThreadExecutor:
             self._dispatcher.done(turn, now_ns)
             if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
                 self.settle()
-
-    def _watch(self, now_ns: int) -> None:
-        """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
-        anew only where it would come late. The loop's timers are good to a millisecond."""
-        next_ns = self._dispatcher.next_expiry_ns()
-        if next_ns < self._timer_ns:
-            self._timer_ns = next_ns
-            self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
-
-    def _expire(self) -> None:
-        self._timer.stop()
-        self._timer_ns = NEVER_NS
-        now_ns = monotonic_ns()
-        self._dispatcher.expire(now_ns)
-        self._watch(now_ns)
 
     # -- on its own --
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final, Protocol
 
-from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell
+from tickpath.observe.records import EventKind, GlobalCell, RecordWriter, VersionCell
 from tickpath.server.version import Version
 
 PERIOD_S: Final = 0.1
@@ -18,6 +18,9 @@ PERIOD_NS: Final = 100_000_000
 YOUNG_OBJECTS_MAX: Final = 5_000
 # A scrape every 15 s must see the lag between two of them, a person who looks a minute later too.
 LAG_WINDOW_NS: Final = 60_000_000_000
+# What is later than this is an event. The loop's timers are good to a millisecond, and a long inline turn takes a
+# quarter of one.
+LAG_EVENT_NS: Final = 3_000_000
 
 
 class Served(Protocol):
@@ -69,9 +72,20 @@ class Housekeeping:
             self._lag_ns_max_before, self._lag_ns_max = self._lag_ns_max, 0
             self._window_ends_ns = now_ns + LAG_WINDOW_NS
         # The loop's timers are good to a millisecond; less than that is not lag.
-        self._lag_ns_max = max(self._lag_ns_max, now_ns - self._due_ns)
+        lag_ns = now_ns - self._due_ns
+        self._lag_ns_max = max(self._lag_ns_max, lag_ns)
+        if lag_ns > LAG_EVENT_NS:
+            self._records.event(EventKind.LOOP_LAG, self._due_ns, now_ns, lag_ns)
         self._records.set_cell(GlobalCell.HEARTBEAT_NS, now_ns)
         self._records.set_cell(GlobalCell.LOOP_LAG_NS, max(self._lag_ns_max, self._lag_ns_max_before))
+
+    def _collect(self) -> None:
+        start_ns = monotonic_ns()
+        freed = gc.collect()
+        end_ns = monotonic_ns()
+        self._records.add(GlobalCell.GC_PAUSES)
+        self._records.add(GlobalCell.GC_PAUSE_NS, end_ns - start_ns)
+        self._records.event(EventKind.GC, start_ns, end_ns, freed)
 
     def _turn(self) -> None:
         self._beat(monotonic_ns())
@@ -80,7 +94,5 @@ class Housekeeping:
         quiet = self._served.is_quiet
         self._records.set_cell(GlobalCell.QUIET, quiet)
         if gc.get_count()[0] > YOUNG_OBJECTS_MAX and not quiet:
-            start_ns = monotonic_ns()
-            gc.collect()
-            self._records.add(GlobalCell.GC_PAUSE_NS, monotonic_ns() - start_ns)
+            self._collect()
         self._schedule()

@@ -27,8 +27,8 @@ WARM_REPLAYS_MIN: Final = 8
 WARM_NS_PER_BUCKET: Final = 20_000_000
 WARM_REPLAYS_MAX: Final = 300
 
-_INPUT_NON_FINITE: Final = int(Flag.INPUT_NON_FINITE)
-_LOST: Final = Refusal(Code.NOT_READY, "this server has lost its device and ends: go to another")
+INPUT_NON_FINITE: Final = int(Flag.INPUT_NON_FINITE)
+DEVICE_LOST: Final = Refusal(Code.NOT_READY, "this server has lost its device and ends: go to another")
 
 DeviceLost = Callable[[DeviceLostError], object]
 """Told by a lane, on its own thread, that no model of this process can answer on that device any more."""
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     replays: int = 1
 
 
-class _AnswerRefusedError(Exception):
+class AnswerRefusedError(Exception):
     """An output is not to be given. The text says why."""
 
 
@@ -78,10 +78,8 @@ class Lane:
         mark: int = 0,
     ) -> None:
         spec, policy = engine.spec, config.numeric
-        rules = output_rules(policy, spec.outputs)
-        # The largest first: what it needs from the runtime's arena then serves the smaller ones too.
-        slots = [Slot(engine, bucket, rules) for bucket in reversed(buckets)]
-        self.slots = slots[::-1]
+        self._rules = output_rules(policy, spec.outputs)
+        self.slots = self._capture(engine, buckets)
         self.standby = standby
         self._config = config
         self._version = config.version
@@ -116,7 +114,7 @@ class Lane:
         try:
             bucket_index = self._bucket_index[infer.rows]
             if infer.budget_ns and (
-                too_late := _too_late(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
+                too_late := too_late_by(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
             ):
                 return too_late
             slot = self.slots[bucket_index]
@@ -125,29 +123,26 @@ class Lane:
             if self._looks_at_inputs and (name := slot.bad_value()) is not None:
                 if self._policy.inputs == "refuse":
                     return input_refusal(name)
-                flags |= _INPUT_NON_FINITE
+                flags |= INPUT_NON_FINITE
             filled_ns = monotonic_ns()
             slot.replay()
             computed_ns = monotonic_ns()
             if self._looks_at_outputs and slot.has_bad_output(infer.rows):
-                seen, why = judge_outputs(
-                    self._policy, slot.non_finite_output(infer.rows), slot.output_outside(infer.rows)
-                )
+                seen, why = self._judge(slot, infer.rows)
                 flags |= seen
                 if why:
-                    raise _AnswerRefusedError(f"the answer is refused: {why}")
+                    raise AnswerRefusedError(why)
             outputs = slot.read(infer.rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps, flags))
             if started_ns >= self.recent.next_ns:
                 self.recent.keep(infer, frame, started_ns)
-        except (EngineFailedError, _AnswerRefusedError) as error:
+        except (EngineFailedError, AnswerRefusedError) as error:
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, now_ns := monotonic_ns(), now_ns)
-            why = str(error) if type(error) is _AnswerRefusedError else f"the model's runtime failed: {error}"
-            return self._failed(infer, why, bucket_index, flags, stamps)
+            return self._failed(infer, error, bucket_index, flags, stamps)
         except DeviceLostError as error:
             self.device_lost(error)
-            return _LOST
+            return DEVICE_LOST
         except Exception:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
@@ -166,7 +161,7 @@ class Lane:
         bucket_index = self._bucket_index[sum(request.infer.rows for request in turn)]
         time = self.times[bucket_index]
         budgets = ((each.infer.budget_ns, started_ns - each.received_ns) for each in turn if each.infer.budget_ns)
-        if any(_too_late(budget_ns, waited_ns, time) for budget_ns, waited_ns in budgets):
+        if any(too_late_by(budget_ns, waited_ns, time) for budget_ns, waited_ns in budgets):
             return None
         slot = self.slots[bucket_index]
         try:
@@ -219,8 +214,21 @@ class Lane:
         if self.standby is not None:
             self.standby.close()
 
-    def _failed(self, infer: Infer, why: str, bucket_index: int, flags: int, stamps: Stamps) -> Answer | Refusal:
+    def _capture(self, engine: Engine, buckets: tuple[int, ...]) -> list[Slot]:
+        """A slot for each bucket. The largest first: what it needs from the runtime's arena then serves the smaller
+        ones too."""
+        return [Slot(engine, bucket, self._rules) for bucket in reversed(buckets)][::-1]
+
+    def _judge(self, slot: Slot, rows: int) -> tuple[int, str]:
+        """Of outputs that break a rule: their flags, and why they are not to be given, if so."""
+        seen, why = judge_outputs(self._policy, slot.non_finite_output(rows), slot.output_outside(rows))
+        return seen, why and f"the answer is refused: {why}"
+
+    def _failed(
+        self, infer: Infer, error: Exception, bucket_index: int, flags: int, stamps: Stamps
+    ) -> Answer | Refusal:
         """The request has no answer here; perhaps it has one on the standby."""
+        why = str(error) if isinstance(error, AnswerRefusedError) else f"the model's runtime failed: {error}"
         bucket = self.slots[bucket_index].bucket
         failed = Failed(Code.ENGINE_FAILED, why, flags, bucket_index=bucket_index, bucket=bucket, stamps=stamps)
         if self.standby is None or not stands_in(self._config, failed):
@@ -246,7 +254,8 @@ def _warm(slot: Slot, inputs: Sequence[bytes]) -> int:
     return int(median(times_ns[WARM_REPLAYS_MIN // 2 :]))
 
 
-def _too_late(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+def too_late_by(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | None:
+    """The refusal of a request that has waited so long that its budget can't be kept any more, if so."""
     needed_ns = time.needed_ns(budget_ns)
     if waited_ns + needed_ns <= budget_ns:
         return None

@@ -19,6 +19,7 @@ from tickpath.graphs import BucketError, DeviceOptions, on_device, resolve_bucke
 from tickpath.server.admission import ModelRules, model_rules
 from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE, load_source, runs_on_cpu, source_of
+from tickpath.server.device_lane import DeviceLane
 from tickpath.server.fallback import LAST_BYTES_MAX
 from tickpath.server.feed_lane import FeedLane
 from tickpath.server.feed_spec import FeedSpec, find_feed
@@ -200,9 +201,17 @@ def capture_lane(
     feed: FeedSpec | None = None,
 ) -> Lane:
     """Buffers and graphs for every bucket; `standby` and `mark` as a Lane's. Raises ModelRefusedError."""
-    kind = FeedLane if feed is not None and feed.states else Lane
+    has_states = feed is not None and bool(feed.states)
+    polled = config.device_wait == "poll" and not runs_on_cpu(engine.spec)
+    if has_states and polled:
+        raise ModelRefusedError(
+            f"{config.path}: its feeds have states, which are put in and taken out around each run: choose device_wait "
+            '"spin" or "block"'
+        )
     try:
-        return kind(engine, config, buckets, standby, mark)
+        if polled:
+            return DeviceLane(engine, config, buckets)
+        return (FeedLane if has_states else Lane)(engine, config, buckets, standby, mark)
     except (EngineFailedError, ModelRefusedError) as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except (OSError, MemoryError):

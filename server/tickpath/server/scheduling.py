@@ -41,7 +41,8 @@ Key = tuple["Requester", int, int]
 
 class Queued:
     """A request that waits. `cost_ns`: what it will hold the model up for; `start_by_ns`: when it must begin, or is too
-    late; `place`: where it stands among its session's; `credit_ns`: what was left of its turn when it was taken.
+    late; `place`: where it stands among its session's; `credit_ns`: what was left of its turn when it was taken;
+    `queued`: how many had not begun when it came.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Queued:
         "first_byte_ns",
         "infer",
         "place",
+        "queued",
         "received_ns",
         "requester",
         "start_by_ns",
@@ -57,7 +59,12 @@ class Queued:
     )
 
     def __init__(
-        self, requester: "Requester", infer: Infer, first_byte_ns: int, received_ns: int, time: ComputeTime
+        self,
+        requester: "Requester",
+        infer: Infer,
+        first_byte_ns: int,
+        received_ns: int,
+        time: ComputeTime,
     ) -> None:
         self.requester = requester
         self.infer = infer
@@ -67,6 +74,7 @@ class Queued:
         self.time = time
         self.cost_ns = time.mean_ns
         self.credit_ns = 0
+        self.queued = 0
         self.start_by_ns = received_ns + budget_ns - time.needed_ns(budget_ns) if budget_ns else NEVER_NS
         self.place = (received_ns + (budget_ns or PATIENCE_NS), 0)
 

@@ -30,6 +30,8 @@ class Connected(Protocol):
 
     key: int
     """Of its client; 0 until that has said its name."""
+    number: int
+    """From 1, in the order in which they came; 0: it was turned away."""
 
     def take_frames(self, frame_bytes_max: int) -> None: ...
 
@@ -72,6 +74,7 @@ class Service:
         for version in catalogue.versions:
             self.make_room(version)
         self.polling = polling
+        self._opened = 0
         self._turned_away: set[Connected] = set()
         self.draining = False
         self.feeds = Feeds(config)
@@ -104,6 +107,8 @@ class Service:
             self.records.add(GlobalCell.SESSIONS_REFUSED)
             return False
         self.sessions.add(session)
+        self._opened += 1
+        session.number = self._opened
         self.records.add(GlobalCell.SESSIONS_OPENED)
         self.records.set_cell(GlobalCell.SESSIONS, len(self.sessions))
         return True

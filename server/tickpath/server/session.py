@@ -243,16 +243,16 @@ class Session(Connection):
             return refuse_load(infer.id, self._in_flight, service.limits)
         return None
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
         """A request that waited has run."""
         version = self._in_flight[infer.id]
         if (taken := self._ended(infer.id, version)) is not None:
             outcome = taken.feed.ended(taken, outcome, monotonic_ns())
-        self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle])
+        self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle], queued)
         if self._leaving:
             self._end_when_done()
 
-    def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route) -> None:
+    def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route, queued: int = 0) -> None:
         """Send the answer of a request that has run, and record its way."""
         if type(outcome) is not Answer:
             outcome = self._stand_in(infer, version, cast(Refusal, outcome))
@@ -276,6 +276,8 @@ class Session(Connection):
             sent_ns,
             infer.event_time_ns,
             outcome.replays,
+            self.number,
+            queued,
         )
         if infer.budget_ns:
             version.executor.took(infer, outcome, sent_ns)
@@ -394,6 +396,6 @@ class Session(Connection):
         self._refuse_session(Code.UNAUTHENTICATED, f"no Hello within {self._service.config.hello_s:g} s of connecting")
 
     def _frame_late(self) -> None:
-        came, frame_s = self._decoder.bytes_waiting, self._service.config.frame_s
-        why = f"a frame must be whole within {frame_s:g} s of its first byte; {came} bytes of one came"
-        self._refuse_session(Code.BAD_FRAME, why)
+        frame_s, waiting = self._service.config.frame_s, self._decoder.bytes_waiting
+        late = f"a frame must be whole within {frame_s:g} s of its first byte; {waiting} bytes of one came"
+        self._refuse_session(Code.BAD_FRAME, late)

@@ -3,17 +3,27 @@
 import asyncio
 from collections.abc import Set
 from dataclasses import dataclass
+from typing import Final
 
 from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
 from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
+from tickpath.server.device_lane import DeviceLane
 from tickpath.server.dispatch import Batching
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
+from tickpath.server.polled_executor import PolledExecutor
 from tickpath.wire import ModelInfo
+
+PLACES: Final = {
+    "inline": "inline on the loop",
+    "thread": "on its own thread",
+    "polled": "on the device, launched and polled by the loop",
+}
+"""How kinds of executors are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +72,7 @@ class Version:
         return (
             f"{self.engine.spec.describe()}; {self.description.engine}; "
             f"buckets {','.join(map(str, self.info.buckets))}; "
-            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs "
-            f"{'inline on the loop' if self.executor.kind == 'inline' else 'on its own thread'}"
+            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows; it runs {PLACES[self.executor.kind]}"
             f"{'' if self.config.fallback == 'none' else f'; fallback: {self.config.fallback}'}"
             f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
             f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"
@@ -81,25 +90,33 @@ def start_version(
     config, lane, spec = prepared.config, prepared.lane, prepared.engine.spec
     lane.device_lost = device_lost
     name, buckets = config.served_name, prepared.buckets
-    # The standby runs where the model does.
-    asked = "thread" if config.batch_rows_max else config.executor
-    kind = pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None))
-    batching = Batching(config.batch_rows_max, config.batch_us * 1000)
-    at_once = asked == "auto" and lane.compute_ns[0] <= INLINE_COMPUTE_NS_MAX
-    executor: Executor = (
-        InlineExecutor(lane)
-        if kind == "inline"
-        else ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching, at_once)
-    )
+    executor = _executor(config, lane, loop, thread_cpus)
     return Version(
         place=place,
         config=config,
         info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
         rules=prepared.rules,
         executor=executor,
-        description=VersionDescription(name, config.version, spec.runtime, spec.precision, spec.sha256, kind, buckets),
+        description=VersionDescription(
+            name, config.version, spec.runtime, spec.precision, spec.sha256, executor.kind, buckets
+        ),
         engine=prepared.engine,
         lane=lane,
         feed=prepared.feed,
         is_watched=config.numeric.flags or config.fallback != "none",
     )
+
+
+def _executor(
+    config: ModelConfig, lane: Lane, loop: asyncio.AbstractEventLoop, thread_cpus: Set[int] | None
+) -> Executor:
+    name = config.served_name
+    if isinstance(lane, DeviceLane):
+        return PolledExecutor(lane, loop, name, config.queue_max)
+    # The standby runs where the model does.
+    asked = "thread" if config.batch_rows_max else config.executor
+    if pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None)) == "inline":
+        return InlineExecutor(lane)
+    batching = Batching(config.batch_rows_max, config.batch_us * 1000)
+    at_once = asked == "auto" and lane.compute_ns[0] <= INLINE_COMPUTE_NS_MAX
+    return ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching, at_once)

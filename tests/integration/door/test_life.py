@@ -138,7 +138,7 @@ def test_a_door_alone_waits_for_its_core_and_outlives_it(tmp_path: Path) -> None
 
 
 def test_more_at_once_than_one_client_may_have_is_503(tmp_path: Path) -> None:
-    entry = {"path": str(save(slow(20_000), tmp_path, "slow.onnx")), "executor": "thread", "buckets": [1]}
+    entry = {"path": str(save(slow(400_000), tmp_path, "slow.onnx")), "executor": "thread", "buckets": [1]}
 
     async def flood(url: str, grpc: str) -> list[str]:
         tensor = tritonclient.http.InferInput("x", [1, 1], "FP32").set_data_from_numpy(np.ones((1, 1), np.float32))

@@ -9,7 +9,7 @@ import logging
 import sys
 from contextlib import ExitStack
 
-from tests.sim.cuda import answer_cases, fault_cases
+from tests.sim.cuda import answer_cases, fault_cases, polled_cases
 from tests.sim.cuda.layer_bugs import BUGS
 from tests.sim.cuda.simulator import Simulator
 
@@ -26,7 +26,7 @@ def main() -> None:
 def run(name: str, seeds: range) -> None:
     """A failure says under which seed."""
     logging.disable(logging.WARNING)  # slots that run without a graph are what many cases are about
-    case = getattr(answer_cases, name, None) or getattr(fault_cases, name)
+    (case,) = (getattr(cases, name) for cases in (answer_cases, fault_cases, polled_cases) if hasattr(cases, name))
     simulator = Simulator()
     for seed in seeds:
         simulator.reset(seed)

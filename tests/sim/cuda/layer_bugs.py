@@ -13,6 +13,7 @@ from tickpath.graphs.cuda.buffers import Buffers
 from tickpath.graphs.cuda.device import Device
 from tickpath.graphs.cuda.engine import CudaEngine
 from tickpath.graphs.cuda.graph import CudaGraph
+from tickpath.server.device_lane import DeviceLane, Flight
 
 Plant = Callable[[], Any]
 """Makes what breaks the layer while it is entered."""
@@ -46,6 +47,16 @@ def no_plain_run(_engine: CudaEngine, _run: object, _stream: object, outputs: An
 def refusal_swallowed(run: Any, stream: int) -> None:
     """What `enqueue` returns is not looked at."""
     run._context.enqueue(stream)
+
+
+def lands_at_once(lane: DeviceLane, flight: Flight) -> Any:
+    """An answer is taken for done when it is first looked at, and its slot for free."""
+    return lane._given_back(flight, lane._answer(flight, flight.filled_ns))
+
+
+def slot_kept(_lane: DeviceLane, _flight: object, outcome: Any) -> Any:
+    """A slot is not given back: the lane runs out of them."""
+    return outcome
 
 
 def no_latch(_device: Device, result: Any, function: Callable[..., Any]) -> Exception:
@@ -89,5 +100,7 @@ BUGS: Final[dict[str, tuple[Plant, str, int]]] = {
         "a_lane_changes_threads",
         1,
     ),
+    "a flight lands at once": (lambda: patch.object(DeviceLane, "land", lands_at_once), "polled_answers", 20),
+    "a slot is kept": (lambda: patch.object(DeviceLane, "_given_back", slot_kept), "polled_answers", 1),
     "nobody settles": (lambda: patch.object(CudaGraph, "_settle", nobody_waits), "what_is_not_sticky_passes", 20),
 }

@@ -10,6 +10,13 @@ from tests.sim.cuda.calls import FLOAT_BYTES, Floats, check, check_value
 from tests.sim.cuda.simulator import AffineShape, Region, Simulator
 
 
+def weights_of(inputs: int, outputs: int, hidden: int = 3, seed: int = 0) -> list[Floats]:
+    """w1, b1, w2, b2: whole numbers, exact in float32."""
+    random = np.random.default_rng(seed)
+    shapes = ((inputs, hidden), (hidden,), (hidden, outputs), (outputs,))
+    return [random.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
+
+
 class StandInEngine:
     """The weights, on the device. `x` (rows, inputs) and `y` (rows, outputs) are float32.
 
@@ -19,9 +26,7 @@ class StandInEngine:
     def __init__(self, simulator: Simulator, inputs: int, outputs: int, hidden: int = 3, seed: int = 0) -> None:
         self.simulator = simulator
         self.inputs, self.hidden, self.outputs = inputs, hidden, outputs
-        random = np.random.default_rng(seed)
-        shapes = ((inputs, hidden), (hidden,), (hidden, outputs), (outputs,))
-        self.weights = [random.integers(-4, 5, shape).astype(np.float32) for shape in shapes]  # exact in float32
+        self.weights = weights_of(inputs, outputs, hidden, seed)
         self.addresses = [_upload(weight) for weight in self.weights]
 
     def create_execution_context(self, rows_max: int = 8) -> "StandInContext":

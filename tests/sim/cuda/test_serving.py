@@ -9,24 +9,46 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
+from tests.onnx_models import constant, model, value
 from tests.sim.cuda.build import ROOT
+from tests.sim.cuda.model import ANSWERS, COLUMNS
+from tests.sim.cuda.standin import weights_of
 
-from tickpath.client import Client, NotReadyError
+from tickpath.client import Client, NotReadyError, Prediction
 from tickpath.server.ready import Ready
+from tickpath.wire import Flag
 
 EXIT_DEVICE_LOST = 6
 LAUNCH_FAILED = 719
+INVALID_VALUE = 1
+
+
+WHERE = {
+    "inline": 'executor = "inline"',
+    "thread": 'executor = "thread"',
+    "thread, cpu": 'executor = "thread"\nfallback = "cpu"',
+    "polled": 'device_wait = "poll"',
+    "polled, one slot": 'device_wait = "poll"\ndevice_slots = 1',
+}
+"""Where the model runs, and what in its configuration says so."""
+ON_THE_DEVICE = [where for where in WHERE if "cpu" not in where]
 
 
 @contextmanager
-def serving(driver: Path, log: Path, *flags: str, inject: str = "") -> Iterator[tuple[subprocess.Popen[str], Ready]]:
-    command = [sys.executable, "-m", "tests.sim.cuda.serve", "serve", "stand-in.onnx", "--port", "0", "--json"]
+def serving(
+    driver: Path, log: Path, where: str, inject: str = "", path: Path = Path("stand-in.onnx")
+) -> Iterator[tuple[subprocess.Popen[str], Ready]]:
+    config = log.parent / "tickpath.toml"
+    config.write_text(f'[[models]]\npath = "{path}"\n{WHERE[where]}\n')
+    command = [sys.executable, "-m", "tests.sim.cuda.serve", "serve", "--config", str(config), "--port", "0", "--json"]
     environment = {"LD_LIBRARY_PATH": str(driver), "TICKPATH_SIM_INJECT": inject, "PATH": ""}
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [*command, "--no-observer", *flags],
+            [*command, "--no-observer"],
             env=environment,
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -45,24 +67,28 @@ def serving(driver: Path, log: Path, *flags: str, inject: str = "") -> Iterator[
             process.wait(30)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_it_serves_from_the_device(simulated_driver: Path, tmp_path: Path, executor: str) -> None:
+@pytest.mark.parametrize("where", ON_THE_DEVICE)
+def test_it_serves_from_the_device(simulated_driver: Path, tmp_path: Path, where: str) -> None:
     log = tmp_path / "log"
-    with serving(simulated_driver, log, "--executor", executor) as (process, ready), Client(ready.address) as client:
+    with serving(simulated_driver, log, where) as (process, ready), Client(ready.address) as client:
         whole = np.arange(40, dtype=np.float32).reshape(8, 5) % 7
         answers = client.infer("stand-in", {"x": whole})["y"]
         for row in range(8):
             alone = client.infer("stand-in", {"x": whole[row : row + 1]})["y"]
             assert np.array_equal(alone[0], answers[row])
+        rows = [{"x": whole[row % 8 : row % 8 + 1]} for row in range(200)]
+        for row, prediction in enumerate(client.infer_many("stand-in", rows, in_flight=16)):
+            assert isinstance(prediction, Prediction)
+            assert np.array_equal(prediction["y"][0], answers[row % 8])
     assert process.returncode == 0, log.read_text()
     assert "stand-in on simulated" in log.read_text().lower()
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_a_lost_device_ends_it_with_a_code_of_its_own(simulated_driver: Path, tmp_path: Path, executor: str) -> None:
+@pytest.mark.parametrize("where", ON_THE_DEVICE)
+def test_a_lost_device_ends_it_with_a_code_of_its_own(simulated_driver: Path, tmp_path: Path, where: str) -> None:
     log = tmp_path / "log"
     inject = f"work:20000:{LAUNCH_FAILED}"  # far behind what loading and warming take
-    with serving(simulated_driver, log, "--executor", executor, inject=inject) as (process, ready):
+    with serving(simulated_driver, log, where, inject=inject) as (process, ready):
         with Client(ready.address) as client, pytest.raises(NotReadyError):
             ask_for_long(client)
         assert process.wait(30) == EXIT_DEVICE_LOST, log.read_text()
@@ -73,3 +99,26 @@ def ask_for_long(client: Client) -> None:
     """Until it is refused."""
     for _ in range(20_000):
         client.infer("stand-in", {"x": np.ones((1, 5), np.float32)})
+
+
+def test_what_fails_on_the_device_is_answered_by_the_cpu(simulated_driver: Path, tmp_path: Path) -> None:
+    """A launch that fails now and then: the same answer, and it says where it is from."""
+    log, source = tmp_path / "log", tmp_path / "stand-in.onnx"
+    source.write_bytes(stand_in_as_onnx().SerializeToString())
+    inject = f"cuEventRecord:3000:{INVALID_VALUE}"  # far behind what loading and warming take
+    x = np.arange(5, dtype=np.float32).reshape(1, 5)
+    with serving(simulated_driver, log, "thread, cpu", inject, source) as (process, ready):
+        with Client(ready.address) as client:
+            predictions = [client.infer("stand-in", {"x": x}) for _ in range(4000)]
+        by_cpu = [Flag.CPU_ANSWER in prediction.flags for prediction in predictions]
+        assert sum(by_cpu) == 1
+        assert all(np.array_equal(prediction["y"], predictions[0]["y"]) for prediction in predictions)
+    assert process.returncode == 0, log.read_text()
+
+
+def stand_in_as_onnx() -> onnx.ModelProto:
+    """The stand-in's arithmetic, for the CPU."""
+    names = ("w1", "b1", "w2", "b2")
+    weights = [constant(name, each) for name, each in zip(names, weights_of(COLUMNS, ANSWERS), strict=True)]
+    nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]), helper.make_node("Gemm", ["h", "w2", "b2"], ["y"])]
+    return model(nodes, [value("x", np.float32, ("N", COLUMNS))], [value("y", np.float32, ("N", ANSWERS))], weights)

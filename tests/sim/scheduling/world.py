@@ -36,7 +36,7 @@ class Client:
         self.last_id = 0
         self.left = False
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
         version = self.in_flight.pop(infer.id)
         if self.left:
             assert infer.id in version.begun_by(self), "what had not begun when its client left has ended"
