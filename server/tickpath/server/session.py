@@ -194,8 +194,7 @@ class Session(Connection):
             self._refuse(infer.id, version, refusal)
             return
         if version.executor.kind == "inline":
-            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-            assert outcome is not None
+            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
             self._answer(infer, version, outcome, route)
         else:
             self._queue(infer, version, first_byte_ns, received_ns)
@@ -205,9 +204,9 @@ class Session(Connection):
         self._in_flight[infer.id] = version
         refusal = cast(Refusal | None, version.executor.submit(self, infer, first_byte_ns, received_ns))
         if refusal is not None:
-            taken = self._forgotten(infer.id)
-            told = refusal if taken is None else taken.feed.turned_away(taken, refusal)
-            self._refuse(infer.id, version, told)
+            if (taken := self._forgotten(infer.id)) is not None:
+                refusal = taken.feed.turned_away(taken, refusal)
+            self._refuse(infer.id, version, refusal)
             return
         self._records.add_version(version.place, VersionCell.IN_FLIGHT)
         if infer.key:  # an older one may still wait for the version that was live before
