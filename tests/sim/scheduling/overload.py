@@ -190,7 +190,7 @@ class _Session:
     def __init__(self, world: Overload) -> None:
         self._world = world
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
         assert isinstance(outcome, Refusal)
 
 
