@@ -71,7 +71,7 @@ class PolledExecutor(QueueingExecutor):
     def _finish(self, turn: Turn, outcome: Outcome) -> None:
         (request,) = turn
         try:
-            request.requester.finish(request.infer, outcome)
+            request.requester.finish(request.infer, outcome, request.queued)
         finally:
             now_ns = monotonic_ns()
             if type(outcome) is Answer:

@@ -58,7 +58,7 @@ class Asker:
         if self.executor.take_back(self, request_id):
             self.taken_back.add(request_id)
 
-    def finish(self, infer: Infer, outcome: Outcome) -> None:
+    def finish(self, infer: Infer, outcome: Outcome, queued: int = 0) -> None:
         assert infer.id not in self.outcomes
         assert infer.id not in self.taken_back
         self.outcomes[infer.id] = outcome
