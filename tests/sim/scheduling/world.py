@@ -141,6 +141,7 @@ class Version:
     def watch(self) -> None:
         """The timer of the loop, exact here."""
         next_ns = self.dispatcher.next_expiry_ns()
+        assert next_ns >= self.world.now_ns, "what has expired still lies ready"
         if next_ns < self.timer_ns:
             self.timer_ns = next_ns
             self.world.after(next_ns + 1 - self.world.now_ns, self.expire, TIMER)
