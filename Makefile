@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CC ?= gcc
 CXX ?= g++
 
-.PHONY: help demo test test-compile test-door test-gpu check bench proto clean
+.PHONY: help demo test test-compile test-deploy test-image test-door test-gpu check bench proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
@@ -40,6 +40,14 @@ $(VENV)/ready-compile: $(VENV)/ready
 
 test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
 	$(BIN)/pytest -n auto tests/compile
+
+test-deploy: $(VENV)/ready  ## check deploy/ with Prometheus, promtool, systemd-analyze, hadolint; installs what is missing
+	tests/deploy/install-tools
+	$(BIN)/pytest tests/deploy
+
+test-image: $(VENV)/ready  ## build the CPU image's two stages without an engine, and run it
+	tests/deploy/install-tools
+	$(BIN)/pytest tests/image
 
 build/clients/ready:
 	$(PYTHON) -m venv build/clients

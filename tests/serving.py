@@ -38,9 +38,16 @@ class RunningServer:
 
     def connect(self) -> socket.socket:
         """A bare TCP connection, nothing said."""
-        host, _, port = self.address.rpartition(":")
+        host, _, port = self.address.removeprefix("tls://").rpartition(":")
         connection = socket.create_connection((host, int(port)), timeout=20)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def connect_unix(self) -> socket.socket:
+        """The same over its Unix socket."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(20)
+        connection.connect(self.uds.removeprefix("unix:"))
         return connection
 
     def peer(self) -> Peer:
@@ -77,6 +84,8 @@ def write_config(folder: Path, models: Sequence[Mapping[str, Any]], **settings: 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)
 
 

@@ -16,10 +16,12 @@ try:
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
-    from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, read_buckets, read_name
+    from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, credentials, read_buckets, read_name
     from tickpath.console.output import print_json, print_rich
+    from tickpath.console.replay import replay
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
+    from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
     from tickpath.loadtest.command import loadtest
 except ModuleNotFoundError:
     raise SystemExit(
@@ -111,9 +113,14 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=PORT, metavar="PORT", help="TCP port, 0 for a free one.  [default: 7070]")
 @click.option("--uds", metavar="PATH", help="Listen on a Unix socket as well.")
+@click.option("--tls-cert", metavar="FILE.pem", help="Speak TLS on the TCP port, with this certificate.")
+@click.option("--tls-key", metavar="FILE.pem", help="Its key.")
+@click.option("--tls-client-ca", metavar="FILE.pem", help="Take clients with a certificate of these authorities alone.")
+@click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine though nobody is asked.")
 @click.option(
     "--observer-port", type=PORT, metavar="PORT", help="HTTP port of /metrics, 0: a free one.  [default: 9090]"
 )
+@click.option("--server-name", metavar="NAME", help="What its metrics call it.  [default: host/address]")
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
@@ -140,17 +147,23 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
     metavar="S",
     help="Reload what is new in FOLDER.",
 )
+@click.option("--record", metavar="DIR", help="Keep requests and answers there: docs/RECORDING.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--log-format", type=LOG_FORMAT, help="What stderr gets.  [default: human]")
 def serve(model: str | None, config: Path | None, as_json: bool, **options: object) -> int:
     """Serve a model file, a folder of models, or all of a FILE.toml."""
     import signal
 
+    from tickpath.console.first_process import run_as_child
+
+    if (code := run_as_child()) is not None:
+        return code
     # Until the server has handlers of its own: an exception out of one would print whatever import it came in.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     from tickpath.console.settings import serve_values
-    from tickpath.server.config import ConfigError, make_config, read_config
+    from tickpath.server.config import ConfigError, make_config
+    from tickpath.server.config_file import read_config
     from tickpath.server.repository import add_repository
 
     if model is not None and Path(model).is_dir():
@@ -192,6 +205,7 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 @click.argument("name")
 @click.option("--input", "inputs", multiple=True, metavar="INPUT=FILE.npy|NUMBER|random", help="One for each input.")
 @AT
+@credentials
 @click.option("--rows", type=click.IntRange(1, 65536), metavar="N", help="Rows of random inputs.  [default: 1]")
 @click.option(
     "--count",
@@ -203,14 +217,22 @@ tickpath call mlp --input x=random --rows 8 --count 1000 --json
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; NaN and infinity become null.")
 def call(
-    *, name: str, inputs: tuple[str, ...], address: str | None, rows: int | None, count: int, as_json: bool
+    *,
+    name: str,
+    inputs: tuple[str, ...],
+    address: str | None,
+    rows: int | None,
+    count: int,
+    as_json: bool,
+    **shown: str | None,
 ) -> None:
     """Ask NAME for a prediction; show it, and where its time went."""
-    from tickpath.client import Client, TickpathError
+    from tickpath.client import TickpathError
     from tickpath.console import calls
+    from tickpath.console.connecting import connect
     from tickpath.console.errors import ConsoleError
 
-    with ending(Failed, TickpathError, ConsoleError), Client(address or ADDRESS) as client:
+    with ending(Failed, TickpathError, ConsoleError), connect(address or ADDRESS, **shown) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)
@@ -250,8 +272,9 @@ tickpath.add_command(streaming)
 tickpath.add_command(loadtest)
 tickpath.add_command(vectors)
 tickpath.add_command(door)
+tickpath.add_command(replay)
 tickpath.add_command(doctor)
-for command in DEPLOY_COMMANDS:
+for command in (*DEPLOY_COMMANDS, *WATCHING_COMMANDS):
     tickpath.add_command(command)
 
 

@@ -24,7 +24,8 @@ from tickpath.observe import observer
 from tickpath.observe.http import Request
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import RecordReader
-from tickpath.wire import Cancel, Failure, Infer, Ping, Pong, Result
+from tickpath.observe.tally import Tally
+from tickpath.wire import PROTOCOL_VERSION, Cancel, Failure, Hello, Infer, OpenFeed, Ping, Pong, Result, Welcome
 
 NULL, SLOW, THREADED, INLINE = 0, 1, 2, 3
 FLOAT = memoryview(b"\0\0\x80\x3f")
@@ -205,6 +206,27 @@ def test_a_steady_state_says_nothing(server: RunningServer, peer: Peer) -> None:
     assert server.log.read_text() == before
 
 
+def test_nothing_that_a_client_sends_makes_a_series(server: RunningServer) -> None:
+    """Twenty thousand models that there are not, asked for by handle and feed, by clients with as many names."""
+
+    def series() -> set[tuple[str, ...]]:
+        return {(sample.name, *map(str, sorted(sample.labels.items()))) for sample in scrape(server).samples}
+
+    before, total = series(), 20_000
+    for first in range(1, total, 500):
+        with Peer(server.connect()) as peer:
+            peer.send(Hello(PROTOCOL_VERSION, f"model-{first}"))
+            assert isinstance(peer.receive(), Welcome)
+            for start in range(first, first + 500, 20):
+                peer.send(*(Infer(number, 1000 + number, 1, []) for number in range(start, start + 10)))
+                peer.send(*(OpenFeed(number, 0, f"model-{number}") for number in range(start + 10, start + 20)))
+                for _ in range(20):
+                    assert isinstance(peer.receive(), Failure)
+    refused = scrape(server)
+    assert refused.value("tickpath_requests_total", model="(none)", code="UNKNOWN_MODEL") >= total / 2
+    assert series() == before
+
+
 @contextmanager
 def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
     """What an observer in this process says on /livez of that server's core."""
@@ -213,7 +235,7 @@ def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
     fd = os.open(records, os.O_RDWR)
     core = CoreProcess(server.ready.pid)
     try:
-        watching = observer.Observer(RecordReader(fd), core)
+        watching = observer.Observer(Tally(RecordReader(fd), os.memfd_create("tally")), core, "here")
         yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
     finally:
         os.close(core.pidfd)
@@ -294,8 +316,13 @@ class Load(threading.Thread):
 
 
 def test_a_killed_observer_comes_back_with_every_count_and_costs_no_answer(server: RunningServer, peer: Peer) -> None:
-    def answered() -> float:
-        return scrape(server).value("tickpath_requests_total", model="null", code="OK")
+    def answered() -> list[float]:
+        """By the core's totals, and by the observer's histograms."""
+        seen = scrape(server)
+        return [
+            seen.value("tickpath_requests_total", model="null", code="OK"),
+            seen.value("tickpath_request_duration_seconds_count", model="null"),
+        ]
 
     url = f"{server.ready.observer}/readyz"
     before = answered()
@@ -314,5 +341,5 @@ def test_a_killed_observer_comes_back_with_every_count_and_costs_no_answer(serve
     finally:
         load.enough.set()
         load.join()
-    settles(lambda: [answered()], [before], [load.answered])
+    settles(answered, before, [load.answered] * 2)
     assert server.log.read_text().count("the observer ended with exit code -9; starting it again") == 1

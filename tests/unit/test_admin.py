@@ -16,7 +16,10 @@ def test_any_number_of_signals_ask_for_one_reload_after_the_one_that_goes_on() -
             await may_end.wait()
             done.append("reloaded")
 
-        handler = on_reload_signal(asyncio.get_running_loop(), reload)
+        async def renew() -> None:
+            pass
+
+        handler = on_reload_signal(asyncio.get_running_loop(), renew, reload)
         handler()
         await begun.wait()
         for _ in range(1000):

@@ -8,7 +8,9 @@ import pytest
 from tests.serving import write_config
 
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config, read_config
+from tickpath.server.config import MODELS_MAX, ConfigError, ServerConfig, make_config
+from tickpath.server.config_file import read_config
+from tickpath.server.record_config import RecordConfig
 
 MODEL = {"path": "btc.onnx"}
 
@@ -16,12 +18,17 @@ WHOLE = """
 host = "::1"
 port = 7171
 uds = "/run/tickpath.sock"
+uds_mode = "0620"
+uds_group = "desk"
+insecure = true
 observer_host = "0.0.0.0"
 observer_port = 9191
+observer_token_file = "scrapers"
 oip_host = "::1"
 oip_port = 8000
 oip_grpc_port = 8001
 oip_admin = true
+oip_token_file = "door"
 log_format = "json"
 spin = true
 cpu = 3
@@ -42,6 +49,14 @@ feeds_max = 5
 feed_bytes_max = 1000000
 feed_idle_s = 7
 
+[record]
+dir = "recordings"
+ring_bytes = 65536
+segment_bytes = 8192
+segment_s = 60
+bytes_max = 1000000
+when_full = "stop"
+
 [[models]]
 path = "btc.onnx"
 name = "btc"
@@ -54,6 +69,23 @@ shapes = { window = ["N", 100, 40], scale = [] }
 
 [[models]]
 path = "/models/eth.onnx"
+
+[tls]
+certificate = "server.pem"
+key = "server.key"
+client_ca = "/etc/ca.pem"
+client_certificates = "optional"
+
+[[clients]]
+name = "desk-7"
+token_file = "tokens/desk-7"
+certificate = "URI:spiffe://desk/7"
+models = ["btc"]
+admin = true
+sessions_max = 4
+in_flight_max = 64
+rate_max = 2000
+rate_burst = 50
 """
 
 
@@ -75,6 +107,27 @@ def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
     assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
     assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")
     assert eth.served_name == "eth"
+    assert config.tls is not None
+    assert (config.tls.certificate, config.tls.client_ca) == (str(tmp_path / "server.pem"), "/etc/ca.pem")
+    (client,) = config.clients
+    assert (client.token_file, client.rate_max) == (str(tmp_path / "tokens/desk-7"), 2000)
+    assert (config.observer_token_file, config.oip_token_file) == (str(tmp_path / "scrapers"), str(tmp_path / "door"))
+    assert config.record == RecordConfig(str(tmp_path / "recordings"), 65536, 8192, 60, 1000000, "stop")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"dir": ""}, "that is not empty and has no NUL in it"),
+        ({"dir": "r", "ring_bytes": 65537}, "multiple of 8, 65537 came"),
+        ({"dir": "r", "bytes_max": 65536}, "must hold a segment and what waits in memory"),
+        ({"dir": "r", "when_full": "wait"}, "'drop_oldest', 'stop'"),
+        ({"dir": "r", "ring": 1}, "there are dir, ring_bytes, segment_bytes"),
+    ],
+)
+def test_a_recording_that_cant_be(record: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_config({"models": [MODEL], "record": record})
 
 
 def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:

@@ -8,15 +8,21 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tickpath.server.config import FeedConfig, ModelConfig, ServerConfig, make_config, read_config
+from tickpath.server.access_config import ClientConfig, TlsConfig
+from tickpath.server.config import FeedConfig, ModelConfig, ServerConfig, make_config
+from tickpath.server.config_file import read_config
+from tickpath.server.record_config import RecordConfig
 from tickpath.server.repository import VersionChoice
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
 SECTIONS: Final = {
     "The server": ServerConfig,
+    "Recording": RecordConfig,
     "A model": ModelConfig,
     "Feeds": FeedConfig,
+    "Clients": ClientConfig,
+    "TLS": TlsConfig,
     "A repository": VersionChoice,
 }
 ROW: Final = re.compile(r"^\| `(\w+)` +\| (.+?) +\| .+\|$", re.MULTILINE)

@@ -14,6 +14,7 @@ from tickpath.observe.reader import RecordReader
 from tickpath.observe.records import GlobalCell, RecordWriter, VersionCell, version_base
 from tickpath.server import housekeeping
 from tickpath.server.housekeeping import Housekeeping
+from tickpath.server.sd_notify import ServiceManager
 
 
 @dataclass
@@ -48,7 +49,7 @@ def keeping_house(body: Callable[[Housekeeping, RecordWriter, list[Any]], Any]) 
     async def main() -> None:
         records = RecordWriter()
         models: list[Any] = [Model(0), Model(1)]
-        house = Housekeeping(asyncio.get_running_loop(), records, Served(models))
+        house = Housekeeping(asyncio.get_running_loop(), records, Served(models), ServiceManager())
         try:
             await body(house, records, models)
         finally:
@@ -134,7 +135,7 @@ def test_lag_is_what_the_loop_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def body(_house: Housekeeping, _records: RecordWriter, models: list[Any]) -> None:
         records = Noting()
-        house = Housekeeping(asyncio.get_running_loop(), records, Served(models))
+        house = Housekeeping(asyncio.get_running_loop(), records, Served(models), ServiceManager())
         house.start()
         time.sleep(0.05)  # the loop is blocked; the heartbeat was due after one of these 50 ms
         await until(lambda: len(records.lags_ns) > 0)

@@ -10,8 +10,9 @@ from tests.numpy_engine import NumpyEngine, tensor
 
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
-from tickpath.server.config import ConfigError, ModelConfig, NumericPolicy, make_config
+from tickpath.server.config import ConfigError, ModelConfig, make_config
 from tickpath.server.lane import Answer, Lane
+from tickpath.server.numeric_config import NumericPolicy
 from tickpath.server.numeric_policy import judge_outputs, misplaced_limits
 from tickpath.wire import PREFIX_BYTES, Code, Flag, Infer, Result, decode_server_message
 

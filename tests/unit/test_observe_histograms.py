@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tickpath.observe.histograms import (
@@ -66,6 +66,28 @@ def test_the_rank_of_a_quantile_is_exact() -> None:
     assert quantile_ns(counts, "0.999") == cell_value_ns(20)
 
 
+def in_prometheus(quantile: float, values_ns: list[int]) -> float:
+    """What histogram_quantile makes of these values, in ns: linear inside the bucket that holds the rank."""
+    cumulative = np.cumsum(np.bincount(bucket_index(np.array(values_ns)), minlength=len(BUCKET_BOUNDS_NS) + 1))
+    rank = quantile * cumulative[-1]
+    bucket = int(np.searchsorted(cumulative, rank))
+    below, bound = (0 if bucket == 0 else int(BUCKET_BOUNDS_NS[bucket - 1])), int(BUCKET_BOUNDS_NS[bucket])
+    before = 0 if bucket == 0 else int(cumulative[bucket - 1])
+    return float(below + (bound - below) * (rank - before) / (int(cumulative[bucket]) - before))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.5])
+@pytest.mark.parametrize("factor", [1.7, 3, 10, 100])
+@pytest.mark.parametrize("median_ns", [10_000, 50_000, 700_000, 20_000_000])
+def test_a_model_that_gets_slower_moves_every_percentile(median_ns: int, factor: float, spread: float) -> None:
+    """Ten times slower shows as about ten times in each, whatever the shape; a bucket's width is the error."""
+    values = np.random.default_rng(3).lognormal(np.log(median_ns), spread, 20_000)
+    before, after = values.astype(np.int64).tolist(), (values * factor).astype(np.int64).tolist()
+    for quantile in (0.01, 0.1, 0.5, 0.9, 0.99, 0.999):
+        moved = in_prometheus(quantile, after) / in_prometheus(quantile, before)
+        assert factor / (5 / 3) <= moved <= factor * (5 / 3)
+
+
 def test_no_values_have_quantile_0() -> None:
     assert quantile_ns(np.zeros(CELLS, np.int64), "0.99") == 0
 
@@ -86,6 +108,7 @@ def test_a_bucket_holds_what_is_at_or_below_its_bound(values_ns: list[int]) -> N
         assert index == 0 or value_ns > bounds[index - 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), st.lists(st.tuples(st.integers(0, 2), latencies_ns), max_size=5))))
 def test_the_window_is_the_sum_of_its_last_60_seconds(steps: list[tuple[int, list[tuple[int, int]]]]) -> None:
     window = SlidingWindow(3)

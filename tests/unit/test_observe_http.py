@@ -61,7 +61,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 def test_a_request_is_read_from_its_head() -> None:
     head = b"GET /metrics?name[]=up HTTP/1.1\r\nHost: a\r\naccept: text/plain\r\n\r\n"
-    assert parse_request(head) == Request("GET", "/metrics", "text/plain")
+    assert parse_request(head) == Request("GET", "/metrics", "text/plain", "name[]=up")
     assert parse_request(b"HEAD / HTTP/1.0\r\n\r\n") == Request("HEAD", "/", "")
 
 

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic_ns
 
+import numpy as np
 import pytest
 
 from tickpath.observe import jitter as jitter_module
 from tickpath.observe.cgroup import Throttling, cpu_groups
+from tickpath.observe.histograms import Ints
 from tickpath.observe.jitter import SLOW_LOOKS, Jitter
+from tickpath.observe.kept import Word
 from tickpath.observe.process import CoreProcess, LoopThread, Stolen, Threads, frequency_hz
 from tickpath.observe.records import Event, EventKind
 from tickpath.observe.watched import Watched
@@ -25,6 +28,10 @@ V1_MOUNTS = (
 )
 V2 = "0::/pod/core\n"
 V2_MOUNTS = "30 23 0:26 / {root} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+def counters() -> Ints:
+    return np.zeros(len(Word) + max(Word), np.int64)
 
 
 class Counter:
@@ -156,7 +163,7 @@ def test_a_thread_that_is_kept_from_running_has_waited() -> None:
 
 def test_context_switches_keep_what_ended_threads_had() -> None:
     with restless() as process:
-        threads = Threads(CoreProcess(process.pid))
+        threads = Threads(CoreProcess(process.pid), counters())
         seen = []
         for _ in range(5):
             disturb(process)
@@ -168,7 +175,7 @@ def test_context_switches_keep_what_ended_threads_had() -> None:
 
 def test_what_is_seen_of_an_ended_process_stays_as_it_was() -> None:
     with restless() as process:
-        watched = Watched(CoreProcess(process.pid))
+        watched = Watched(CoreProcess(process.pid), counters())
         disturb(process)
         watched.jitter.sample(1)
         before = watched.seen()
@@ -187,7 +194,7 @@ def test_a_process_that_has_ended_is_none() -> None:
 
 
 def test_stolen_time_is_of_the_cpu_that_the_loop_is_on() -> None:
-    stolen = Stolen(CoreProcess(os.getpid()))
+    stolen = Stolen(CoreProcess(os.getpid()), counters())
     first = stolen.totals()[EventKind.STOLEN]
     assert 0 <= first <= stolen.totals()[EventKind.STOLEN]
 

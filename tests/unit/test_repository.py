@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from tests.repositories import add_version
 
-from tickpath.server.config import ConfigError, ModelConfig, ServerConfig, make_config, read_config
+from tickpath.server.config import ConfigError, ModelConfig, ServerConfig, make_config
+from tickpath.server.config_file import read_config
 from tickpath.server.repository import (
     add_repository,
     read_model,

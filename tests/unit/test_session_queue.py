@@ -15,7 +15,7 @@ from tests.unit.test_session import FLOATS, Server
 from tests.versions import make_version
 
 from tickpath.engines import Array
-from tickpath.observe.reader import RecordReader
+from tickpath.observe.reader import RecordReader, Records
 from tickpath.observe.records import RecordWriter, VersionCell, version_base
 from tickpath.server.dispatch import OFF, Batching
 from tickpath.server.executor import ThreadExecutor
@@ -79,6 +79,10 @@ class Serving(Server):
             sleep(0.001)
         raise AssertionError(f"{executor.waiting_count()} wait, not {count}")
 
+    def records(self) -> Records:
+        """Of all that was answered."""
+        return RecordReader(self._records.fd).take()
+
     def count(self, cell: VersionCell, place: int = 0) -> int:
         return int(RecordReader(self._records.fd).totals()[version_base(place) + cell])
 
@@ -123,6 +127,30 @@ def receive(peer: Peer, count: int) -> list[tuple[str, int]]:
         assert isinstance(message, Result | Failure), message
         found.append((message.code.name if isinstance(message, Failure) else "Result", message.id))
     return found
+
+
+def test_a_record_says_whose_it_was_and_what_waited_as_it_came() -> None:
+    """One runs, and those behind it each find one more that has not begun; a session's number is its turn to come."""
+
+    def body(server: Serving) -> None:
+        with Peer(server.connect()) as peer, Peer(server.connect()) as other:
+            peer.greet()
+            other.greet()
+            peer.send(ask(1))
+            server.model.starts()
+            for request_id, (asking, waiting) in enumerate(((peer, 1), (other, 2), (peer, 3)), 2):
+                asking.send(ask(request_id))
+                server.waits_for(waiting)
+            server.model.open.release(4)
+            receive(peer, 3)
+            receive(other, 1)
+            found = server.records()
+        assert {each["id"]: each["queued"] for each in found} == {1: 0, 2: 0, 3: 1, 4: 2}
+        sessions = {int(each["id"]): int(each["session"]) for each in found}
+        assert sessions[1] == sessions[2] == sessions[4] != sessions[3]
+        assert {sessions[1], sessions[3]} == {1, 2}
+
+    serving(body)
 
 
 def test_only_the_newest_of_a_key_runs() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tickpath.console.settings import parse_buckets, parse_shape, serve_values
-from tickpath.server.config import ConfigError, make_config, read_config
+from tickpath.server.config import ConfigError, make_config
+from tickpath.server.config_file import read_config
 
 NOTHING_TYPED: dict[str, object] = dict.fromkeys(
     ("name", "host", "port", "uds", "observer_port", "spin", "cpu", "shapes", "buckets", "executor", "non_finite")
@@ -76,3 +77,11 @@ def test_shapes_and_buckets() -> None:
 def test_shapes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_shape(text)
+
+
+def test_a_folder_to_record_in_is_typed_and_the_rest_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "tickpath.toml").write_text(FILE + '[record]\ndir = "there"\nwhen_full = "stop"\n')
+    file = read_config(tmp_path / "tickpath.toml")
+    config = make_config(serve_values(file, None, NOTHING_TYPED | {"record": "here"}))
+    assert config.record is not None
+    assert (config.record.dir, config.record.when_full) == ("here", "stop")

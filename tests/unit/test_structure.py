@@ -24,12 +24,16 @@ FUNCTION_LINES_MAX: Final = 70
 PURE: Final = (
     "tickpath.wire",
     "tickpath.server.admission",
+    "tickpath.server.identity",
+    "tickpath.server.quota",
+    "tickpath.server.rights",
     "tickpath.server.scheduling",
     "tickpath.server.dispatch",
     "tickpath.server.compute_time",
     "tickpath.graphs.buckets",
 )
 IMPURE: Final = {"asyncio", "socket", "time", "threading", "select", "selectors", "datetime", "uvloop"}
+UNPICKLERS: Final = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 # Who alone may import a runtime: a folder of ours for each package.
 HOMES: Final = {
     "aiohttp": "server/tickpath/door",
@@ -134,6 +138,22 @@ def test_the_client_needs_msgspec_and_numpy_alone() -> None:
 def test_runtimes_are_imported_in_one_place(package: str, home: str) -> None:
     strays = [relative(file) for file in SOURCE if package in top_names(file) and not file.is_relative_to(ROOT / home)]
     assert strays == [], f"only {home}/ may import {package}"
+
+
+@pytest.mark.parametrize("file", SOURCE, ids=relative)
+def test_nothing_is_unpickled(file: Path) -> None:
+    """Whoever wrote what is unpickled runs code here. What must be had of torch's own files is looked through first
+    (engines/pt2_file.py)."""
+    assert top_names(file) & UNPICKLERS == set()
+    for node in ast.walk(tree_of(file)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        called = ast.unparse(node.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if called in ("np.load", "numpy.load", "np.lib.format.read_array"):
+            assert given.get("allow_pickle") == "False", f"line {node.lineno}: {called} without allow_pickle=False"
+        if called == "torch.load":
+            assert given.get("weights_only") == "True", f"line {node.lineno}: torch.load without weights_only=True"
 
 
 def test_components_are_portions_of_one_namespace() -> None:

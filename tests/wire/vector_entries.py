@@ -72,6 +72,7 @@ RICH: Final = ModelInfo(
     (TensorInfo("größe", "uint8", (1, 0), 0),),
     (1, 8, 128, 2048),
     ("es", "nq"),
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 )
 LIMITS: Final = Limits(64 * 1024 * 1024, 128, 1024, 5_000_000_000, 1, 512, 4096, 2**28, 900_000_000_000)
 STAMPS: Final = (

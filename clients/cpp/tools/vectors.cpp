@@ -36,7 +36,7 @@ std::string model(const tickpath::ModelInfo& value) {
     return "{\"type\": \"ModelInfo\", \"name\": " + text(value.name) + ", \"version\": " + text(value.version) + ", \"handle\": " +
            number(value.handle) + ", \"inputs\": " + json::list(value.inputs, tensor) + ", \"outputs\": " +
            json::list(value.outputs, tensor) + ", \"buckets\": " + json::list(value.buckets, number) + ", \"feeds\": " +
-           json::list(value.feeds, text) + "}";
+           json::list(value.feeds, text) + ", \"sha256\": " + text(value.sha256) + "}";
 }
 
 std::string bytes(const tickpath::Bytes& value) { return '"' + to_hex(value.data, value.size) + '"'; }

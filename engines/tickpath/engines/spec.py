@@ -81,7 +81,8 @@ class EngineSpec:
 
     `rows_fixed`: the one batch size the model was exported with, or None where it takes any. A model without a batch
     axis (`batched` false) takes one row, which is the whole of its tensors. `buckets`: the batch sizes it was compiled
-    for, ascending; empty where it runs at any.
+    for, ascending; empty where it runs at any. `eager_buckets`: those that a device runs without a graph, since none
+    could be captured.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -92,6 +93,7 @@ class EngineSpec:
     rows_fixed: int | None = None
     buckets: tuple[int, ...] = ()
     feed: FeedHint | None = None
+    eager_buckets: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """For people: `x float32[N,64] -> y float32[N,3]`."""

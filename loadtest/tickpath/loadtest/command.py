@@ -49,6 +49,11 @@ TARGET_FLAGS: Final = (
         metavar="KIND",
         help="What listens there: tickpath; echo, which answers frames in order, as the C floor does; or module:Class.",
     ),
+    click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
+    click.option("--tls", "encrypted", is_flag=True, help="Speak TLS; so does each of the next three."),
+    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
+    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
+    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
     click.option("--model", metavar="NAME", help="Need not be named where there is only one."),
     click.option("--inputs", type=Path, metavar="FILE.npz", help="Real inputs.  [default: a synthetic order book]"),
     click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the book and of Poisson."),
@@ -151,7 +156,7 @@ RESULT_FLAGS: Final = (
 ADDRESS_FLAGS: Final = 4
 """So many of the first are about where the one target is."""
 
-REQUEST_FLAGS: Final = 8
+REQUEST_FLAGS: Final = 13
 """So many say where it is and what it is asked; the others are about our own sender."""
 
 
@@ -215,8 +220,8 @@ def _search(slo: str, target: "TargetFlags", loop: "LoopFlags", outputs: "Output
 )
 @_flags(RESULT_FLAGS)
 def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) -> int:
-    """Is B faster than A? Each is [KIND@]HOST:PORT or [KIND@]unix:PATH. Each is asked once; then runs of A alone tell
-    the smallest difference that can be claimed here, and as many alternate, A B B A."""
+    """Is B faster than A? Each is [KIND@][tls://]HOST:PORT or [KIND@]unix:PATH. Each is asked once; then runs of A
+    alone tell the smallest difference that can be claimed here, and as many alternate, A B B A."""
     from dataclasses import replace
 
     from rich.console import Console

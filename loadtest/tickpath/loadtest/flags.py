@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from tickpath.client import Tls
+from tickpath.client.address import TLS_PREFIX, TcpAddress
+from tickpath.client.tls import tls_of
 from tickpath.loadtest.arrivals import Unit, read_arrivals
 from tickpath.loadtest.errors import UsageError, as_usage
 from tickpath.loadtest.runner import ClosedLoop, Load
@@ -25,7 +28,7 @@ PORT_MAX: Final = 65_535
 REQUEST_BYTES: Final = 280
 
 # What a target of ours makes nothing of.
-UNREAD: Final = {"tickpath": ("request_bytes",), "echo": ("model", "inputs")}
+UNREAD: Final = {"tickpath": ("request_bytes",), "echo": ("model", "inputs", "token_file")}
 
 # Which way of loading a flag belongs to.
 ONLY_WITH: Final = dict.fromkeys(("distribution", "ramp_to", "burst"), "rate") | dict.fromkeys(
@@ -41,6 +44,11 @@ class TargetFlags:
     port: int | None = None
     uds: str | None = None
     target: str = "tickpath"
+    token_file: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    encrypted: bool = False
     model: str | None = None
     inputs: Path | None = None
     seed: int = 1
@@ -57,12 +65,20 @@ class TargetFlags:
         for name in ("host", "port"):
             if self.uds is not None and getattr(self, name) is not None:
                 raise UsageError(f"--uds and --{name} are two places: leave one of them out")
+        if self.uds is not None and (self.encrypted or self.tls is not None):
+            raise UsageError("--uds and TLS: a Unix socket is not encrypted, leave the flags of TLS out")
 
     @property
     def options(self) -> Options:
         """What a target is made of."""
         inputs = None if self.inputs is None else str(self.inputs)
-        return Options(self.address, self.model, inputs, self.seed, self.request_bytes or REQUEST_BYTES)
+        size = self.request_bytes or REQUEST_BYTES
+        return Options(self.address, self.model, inputs, self.seed, size, self.token_file, self.tls)
+
+    @property
+    def tls(self) -> Tls | None:
+        """Files for TLS, which is spoken where one is named."""
+        return tls_of(self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def address(self) -> str:
@@ -70,7 +86,7 @@ class TargetFlags:
         if self.uds is not None:
             return f"unix:{self.uds}"
         host, port = self.host or HOST, self.port or PORT
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return str(TcpAddress(host, port, self.encrypted or self.tls is not None))
 
     def load(self, loop: Schedule | ClosedLoop) -> Load:
         """A closed loop has a connection for each request in flight, unless it is told otherwise."""
@@ -93,20 +109,21 @@ class TargetFlags:
         )
 
     def at(self, text: str) -> "TargetFlags":
-        """The same for another target, `[KIND@]HOST:PORT` or `[KIND@]unix:PATH`, such as echo@127.0.0.1:7000."""
+        """The same for another target: `[KIND@][tls://]HOST:PORT` or `[KIND@]unix:PATH`."""
         kind, _, address = text.rpartition("@")
         place = replace(self, target=kind or "tickpath", host=None, port=None, uds=None)
         if address.startswith("unix:"):
             return replace(place, uds=address.removeprefix("unix:"))
+        encrypted, address = address.startswith(TLS_PREFIX), address.removeprefix(TLS_PREFIX)
         host, _, port = address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
             raise UsageError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
-        return replace(place, host=host.strip("[]"), port=int(port))
+        return replace(place, host=host.strip("[]"), port=int(port), encrypted=encrypted)
 
 
 def check_used(*sides: TargetFlags) -> None:
     """A flag that none of the targets reads was meant to change something. Raises UsageError."""
-    for name in ("request_bytes", "model", "inputs"):
+    for name in ("request_bytes", "model", "inputs", "token_file"):
         given = [side.target for side in sides if getattr(side, name) is not None]
         if given and all(name in UNREAD.get(kind, ()) for kind in given):
             raise UsageError(f"{_flag(name)} means nothing to --target {given[0]}: leave it out")

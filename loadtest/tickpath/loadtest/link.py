@@ -4,11 +4,13 @@ import socket
 import time
 from collections.abc import Sequence
 
-from tickpath.client import ConnectError, TickpathError
+from tickpath.client import ConnectError, TickpathError, Tls
 from tickpath.client.address import Address
 from tickpath.client.blocking_connection import open_socket
+from tickpath.client.blocking_tls import hides_more
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import lost, timed_out, unreachable
+from tickpath.client.errors import lost, reason_of, timed_out, unreachable
+from tickpath.client.tls import tls_for
 from tickpath.loadtest.target import Answer, Dialogue
 
 # From connect() to the end of the greeting. A server that is alive takes a millisecond, a busy one not seconds.
@@ -67,6 +69,11 @@ class Link:
             self._dialogue.ended = self._dialogue.ended or "the server closed the connection"
         return byte_count
 
+    @property
+    def hides_more(self) -> bool:
+        """Whether more has come than waiting for it would show: the rest of a record of TLS."""
+        return hides_more(self._socket)
+
     def answers(self, byte_count: int) -> Sequence[Answer]:
         """What the bytes say that have come."""
         return self._dialogue.received(byte_count)
@@ -84,17 +91,17 @@ class Link:
             return len(frame)  # it has gone the way of the connection
 
     def _end(self, error: OSError) -> None:
-        self._dialogue.ended = self._dialogue.ended or f"the connection broke: {error.strerror}"
+        self._dialogue.ended = self._dialogue.ended or f"the connection broke: {reason_of(error)}"
 
 
-def open_link(number: int, address: Address, dialogue: Dialogue, in_flight_max: int) -> Link:
+def open_link(number: int, address: Address, dialogue: Dialogue, in_flight_max: int, tls: Tls | None = None) -> Link:
     """Connect and greet. Raises TickpathError, and what the target says is wrong with the request."""
     deadline = Deadline.after(CONNECT_S)
     start_ns = time.monotonic_ns()
     try:
-        connected = open_socket(address, deadline)
+        connected = open_socket(address, tls_for(address, tls), deadline)
     except OSError as error:
-        raise unreachable(address, error.strerror or error) from None
+        raise unreachable(address, error) from None
     try:
         connect_ns = _greet(connected, address, dialogue) - start_ns
     except BaseException:
@@ -119,7 +126,7 @@ def _greet(connected: socket.socket, address: Address, dialogue: Dialogue) -> in
     except TimeoutError:
         raise timed_out(address, CONNECT_S) from None
     except OSError as error:
-        raise lost(address, error.strerror) from None
+        raise lost(address, reason_of(error)) from None
     return came_ns
 
 

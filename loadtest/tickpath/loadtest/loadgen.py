@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 import mlperf_loadgen
 import msgspec
 
-from tickpath.client import TickpathError
+from tickpath.client import TickpathError, Tls
 from tickpath.client.address import parse_address
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.goodput import Slo, parse_slo
@@ -101,8 +101,8 @@ class SocketSubject:
 
     expected_ns = 20_000
 
-    def __init__(self, target: Target, address: str, answer_s: float = ANSWER_S) -> None:
-        self._link: Link = open_link(0, parse_address(address), target.dialogue(), UNBOUNDED)
+    def __init__(self, target: Target, address: str, answer_s: float = ANSWER_S, tls: Tls | None = None) -> None:
+        self._link: Link = open_link(0, parse_address(address), target.dialogue(), UNBOUNDED, tls)
         self.name = target.name
         self.failed = 0
         self._answer_s = answer_s
@@ -249,7 +249,7 @@ def run(case: Case) -> Ruling:
     """The row that the case asks for. Raises LoadTestError, TickpathError."""
     subject: Subject = NullSubject()
     if not case.null:
-        subject = SocketSubject(make_target(case.target, case.options), case.options.address)
+        subject = SocketSubject(make_target(case.target, case.options), case.options.address, tls=case.options.tls)
     return judge(subject, case.scenario, parse_slo(case.slo), case.rate_hz, case.seconds)
 
 

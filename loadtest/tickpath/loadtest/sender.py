@@ -73,15 +73,12 @@ class Sender:
         links = self._links
         now_ns = self._clock_ns()
         for index, intended_ns in enumerate(times_ns, first):
-            while now_ns < intended_ns:
-                if intended_ns - now_ns > NAP_NS and not self.in_flight:
-                    now_ns = self._nap(intended_ns - now_ns)
-                now_ns = self.turn(now_ns)
+            now_ns = self.wait(intended_ns, now_ns)
             if now_ns > last_ns:
                 return
             link = links[index % len(links)]
             if len(link.waiting) < link.in_flight_max:
-                self._send(link, index, intended_ns, now_ns)
+                self.send(link, link.request(index), index, intended_ns, now_ns)
             else:
                 self._rows.skipped(index, intended_ns, link.number)
             now_ns = self.turn(now_ns)
@@ -97,7 +94,7 @@ class Sender:
                 if index == last:
                     return
                 sent_ns = self._clock_ns()
-                self._send(link, index, sent_ns, sent_ns)
+                self.send(link, link.request(index), index, sent_ns, sent_ns)
                 index += 1
             now_ns = self.turn(now_ns)
 
@@ -105,7 +102,8 @@ class Sender:
         """Send one request and wait for its answer, until `end_ns` at the most. Raises ServerLostError,
         StoppedError."""
         now_ns = self._clock_ns()
-        self._send(self._links[index % len(self._links)], index, now_ns, now_ns)
+        link = self._links[index % len(self._links)]
+        self.send(link, link.request(index), index, now_ns, now_ns)
         self.settle(end_ns)
 
     @property
@@ -129,6 +127,15 @@ class Sender:
             except ServerLostError:
                 now_ns = self._clock_ns()
 
+    def wait(self, intended_ns: int, now_ns: int) -> int:
+        """Take in what comes until the clock says `intended_ns`. Returns what it says then. Raises ServerLostError,
+        StoppedError."""
+        while now_ns < intended_ns:
+            if intended_ns - now_ns > NAP_NS and not self.in_flight:
+                now_ns = self._nap(intended_ns - now_ns)
+            now_ns = self.turn(now_ns)
+        return now_ns
+
     def turn(self, now_ns: int) -> int:
         """Look at the sockets once. `now_ns` is the time when the turn began, which the one before it returned. Raises
         ServerLostError, StoppedError."""
@@ -145,12 +152,28 @@ class Sender:
         self._epoll.poll(((ahead_ns - SPIN_NS) // MS - 0.5) / 1e3, 1)
         return self._clock_ns()
 
-    def _send(self, link: Link, index: int, intended_ns: int, now_ns: int) -> None:
+    def send(self, link: Link, frame: bytes | bytearray, index: int, intended_ns: int, now_ns: int) -> None:
+        """Send a request that is answered as `index`."""
         link.waiting.add(index)
         self.in_flight += 1
         self._rows.sent(index, intended_ns, now_ns, link.number)
-        if not link.send(link.request(index)):
+        self.say(link, frame)
+
+    def say(self, link: Link, frame: bytes | bytearray) -> None:
+        """Send what nobody answers."""
+        if not link.send(frame):
             self._epoll.modify(link.fileno(), EPOLLIN | EPOLLOUT)
+
+    def add(self, link: Link) -> None:
+        """One more connection, which the loops above know nothing of."""
+        self._by_descriptor[link.fileno()] = link
+        self._epoll.register(link.fileno(), EPOLLIN)
+
+    def remove(self, link: Link) -> None:
+        """It is closed; nothing is in flight on it."""
+        self._epoll.unregister(link.fileno())
+        del self._by_descriptor[link.fileno()]
+        link.close()
 
     def _serve(self, ready: Sequence[tuple[int, int]]) -> Sequence[Link]:
         """A link for each answer that came."""
@@ -161,10 +184,13 @@ class Sender:
             link = self._by_descriptor[descriptor]
             if events & EPOLLOUT and link.flush():
                 self._epoll.modify(descriptor, EPOLLIN)
-            byte_count = link.receive()
-            done_ns = self._clock_ns()
-            if byte_count:
-                answered += [link] * self._take(link, byte_count, done_ns)
+            more = True
+            while more:
+                byte_count = link.receive()
+                done_ns = self._clock_ns()
+                if byte_count:
+                    answered += [link] * self._take(link, byte_count, done_ns)
+                more = link.hides_more
         # After all of them: what the others have to say was measured, and counts.
         lost = [link for descriptor, _ in ready if (link := self._by_descriptor[descriptor]).ended]
         if lost:

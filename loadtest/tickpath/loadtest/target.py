@@ -9,6 +9,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from tickpath.client import Tls
+
 Stamps: TypeAlias = tuple[int, ...]
 
 # Index of the request, how it ended (run.OK or a code of tickpath.wire.Code), the server's six stamps (or none).
@@ -22,7 +24,8 @@ class Options(msgspec.Struct, frozen=True):
     """Where a target is and what to ask it.
 
     `inputs`: an .npz of real inputs instead of the synthetic book of `seed`. `request_bytes`: of targets that have no
-    model.
+    model. `token_file`: whose token the server is told; without one it is that of TICKPATH_TOKEN. `tls`: files for a
+    tls:// address.
     """
 
     address: str
@@ -30,6 +33,8 @@ class Options(msgspec.Struct, frozen=True):
     inputs: str | None = None
     seed: int = 1
     request_bytes: int = 280
+    token_file: str | None = None
+    tls: Tls | None = None
 
 
 class Dialogue(Protocol):

@@ -7,6 +7,7 @@ from typing import Final
 
 from tickpath.client import UnknownModelError
 from tickpath.client.codec import Codec
+from tickpath.client.token import token_from, token_now
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.inputs import book_inputs, file_inputs
 from tickpath.loadtest.run import OK
@@ -42,6 +43,7 @@ class TickpathTarget:
         self.name = f"tickpath at {options.address}"
         self.model = options.model or ""
         self.refusal = ""
+        self.token = token_now(token_from(options.token_file))
         self._options = options
         self._frames: dict[ModelInfo, list[bytearray]] = {}
 
@@ -92,7 +94,7 @@ class TickpathDialogue:
         self.get_buffer = self._decoder.get_buffer
 
     def greeting(self) -> bytes:
-        return encode_frame(Hello(PROTOCOL_VERSION, "tickpath loadtest"))
+        return encode_frame(Hello(PROTOCOL_VERSION, "tickpath loadtest", self._target.token))
 
     def request(self, index: int) -> bytearray:
         frame = self._frames[index % len(self._frames)]

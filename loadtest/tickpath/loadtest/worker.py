@@ -50,7 +50,9 @@ def run(plan: Plan) -> Ended:
     """Connect, warm up, measure. Raises TickpathError and LoadTestError as long as nothing was measured."""
     target = make_target(plan.target, plan.options)
     address = parse_address(plan.options.address)
-    links = [open_link(n, address, target.dialogue(), plan.in_flight_max) for n in range(plan.connections)]
+    links = [
+        open_link(n, address, target.dialogue(), plan.in_flight_max, plan.options.tls) for n in range(plan.connections)
+    ]
     _check_room(plan, min(link.in_flight_max for link in links))
     rows = open_rows(Path(plan.rows))
     sender = Sender(links, RowWriter(rows), GapWriter(open_gaps(Path(plan.gaps))), sys.stdin.fileno())

@@ -105,6 +105,15 @@ def quiet(how: str, admin: str, as_json: bool) -> None:
     _ask(admin, as_json, do="quiet", quiet={"on": True, "off": False, "auto": None}[how])
 
 
+@_command("renew", "tickpath renew --admin /run/tickpath/admin.sock")
+def renew(admin: str, as_json: bool) -> None:
+    """Read tokens and certificates again.
+
+    The models stay as they are. Files that are wrong change nothing. SIGHUP does it, too, and reloads the models.
+    """
+    _ask(admin, as_json, do="renew")
+
+
 @_command("status", "tickpath status\ntickpath status --json")
 def status(admin: str, as_json: bool) -> None:
     """Say which versions are loaded, and what each is for."""
@@ -120,7 +129,7 @@ def status(admin: str, as_json: bool) -> None:
             click.echo("something is being loaded or unloaded")
 
 
-COMMANDS = (reload, load, unload, rollback, canary, shadow, quiet, status)
+COMMANDS = (reload, load, unload, rollback, canary, shadow, quiet, renew, status)
 
 
 def _ask(admin: str, as_json: bool, **asked: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tickpath.console.endings import Failed, Misconfigured, ModelRefused, ending
-from tickpath.console.options import ADDRESS, AT
+from tickpath.console.options import ADDRESS, AT, credentials
 from tickpath.console.output import print_json, print_rich
 
 LIST = "list"
@@ -41,15 +41,17 @@ def models() -> None:
 @models.command(LIST)
 @click.argument("positional", metavar="[ADDRESS]", required=False)
 @AT
+@credentials
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_models(positional: str | None, address: str | None, as_json: bool) -> None:
+def list_models(positional: str | None, address: str | None, as_json: bool, **shown: str | None) -> None:
     """List what a server serves. ADDRESS may stand without --at."""
     if positional and address:
         raise click.UsageError(f"{positional} and --at {address}: choose one")
-    from tickpath.client import Client, TickpathError
+    from tickpath.client import TickpathError
+    from tickpath.console.connecting import connect
     from tickpath.console.tensors import plain_model
 
-    with ending(Failed, TickpathError), Client(address or positional or ADDRESS) as client:
+    with ending(Failed, TickpathError), connect(address or positional or ADDRESS, **shown) as client:
         served = client.models()
     if as_json:
         print_json([plain_model(model) for model in served])

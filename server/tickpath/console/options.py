@@ -1,14 +1,51 @@
 """Options that several commands have, and what reads them: what is wrong, click says of the option."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
 ADDRESS: Final = "127.0.0.1:7070"
+AT: Final = click.option(
+    "--at", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
+)
 LOG_FORMAT: Final = click.Choice(["human", "json"])
-AT: Final = click.option("--at", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def credentials(command: Command) -> Command:
+    """Options of whatever connects to a server: what it shows of itself, and whom it trusts."""
+    for option in reversed(_CREDENTIALS):
+        command = option(command)
+    return command
+
+
+_CREDENTIALS: Final = (
+    click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
+    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
+    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
+    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
+)
+
+OBSERVER: Final = "http://127.0.0.1:9090"
+
+
+def read_observer(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """Those of `--observer host:9090` or the whole URL."""
+    url = text if "://" in text else f"http://{text}"
+    with bad_parameter():
+        return check_observer(url)
+
+
+def check_observer(url: str) -> str:
+    """The URL without a slash at its end. Raises ValueError where it can't be one."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.netloc.endswith(":") or parts.query:
+        raise ValueError(f'HOST:PORT or http://HOST:PORT expected, as `tickpath serve` says after "metrics at": {url}')
+    return url.rstrip("/")
 
 
 def read_shapes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, object] | None:
@@ -59,4 +96,14 @@ SHAPES: Final = click.option(
     callback=read_shapes,
     metavar="INPUT=N,120,3",
     help="Sizes that the file leaves open, N for the batch axis; again for each input.",
+)
+
+
+OBSERVER_OPTION: Final = click.option(
+    "--observer",
+    default=OBSERVER,
+    callback=read_observer,
+    envvar="TICKPATH_OBSERVER",
+    metavar="URL",
+    help=f"The server's observer, HOST:PORT or a URL; or TICKPATH_OBSERVER.  [default: {OBSERVER}]",
 )

@@ -2,11 +2,14 @@
 
 import re
 
-from tickpath.server.config import NAME_PATTERN, NAME_WORDS, ConfigError, parse_sizes, parse_whole
+from tickpath.server.config import NAME_PATTERN, NAME_WORDS, ConfigError
+from tickpath.server.config_file import parse_sizes, parse_whole
 
 Values = dict[str, object]
 
 MODEL_OPTIONS = ("name", "shapes", "buckets", "executor", "non_finite", "trust")
+TLS_OPTIONS = {"tls_cert": "certificate", "tls_key": "key", "tls_client_ca": "client_ca"}
+"""And what they are called in the configuration's [tls]."""
 OPTIONS = {"shapes": "shape", "non_finite": "non-finite"}
 """How they are typed, where a field has another name."""
 
@@ -21,6 +24,14 @@ def serve_values(file: Values, model_path: str | None, options: Values) -> Value
         if "observer_port" in typed:
             raise ConfigError("--observer-port and --no-observer: choose one")
         typed["observer_port"] = None
+    tls = {name: typed.pop(option) for option, name in TLS_OPTIONS.items() if option in typed}
+    if tls:
+        if "tls" in file:
+            raise ConfigError("--tls-cert and its like, and the configuration's [tls]: choose one")
+        typed["tls"] = tls
+    if (folder := typed.pop("record", None)) is not None:
+        in_file = file.get("record", {})
+        typed["record"] = {**(in_file if isinstance(in_file, dict) else {}), "dir": folder}
     of_model = {name: typed.pop(name) for name in MODEL_OPTIONS if name in typed}
     asked = model_path if model_path is not None else typed.get("repository")
     for key, told in (("models", "[[models]]"), ("repository", "repository")):

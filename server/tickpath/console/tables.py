@@ -70,7 +70,7 @@ def check_table(checked: Iterable[Checked]) -> Table:
 def latency_table(title: str, spans_ns: dict[str, NANOSECONDS]) -> Table:
     """Percentiles, one line a distribution, with the sample count beside them and a mark where p99.9 is thin."""
     summaries = {name: summarise(values_ns) for name, values_ns in spans_ns.items()}
-    table = _numbers(title, "p50", "p90", "p99", "p99.9", "max", "samples")
+    table = numbers(title, "p50", "p90", "p99", "p99.9", "max", "samples")
     for name, summary in summaries.items():
         table.add_row(name, *_percentiles(summary), f"{summary.count:,}")
     if any(summary.thin for summary in summaries.values()):
@@ -80,7 +80,7 @@ def latency_table(title: str, spans_ns: dict[str, NANOSECONDS]) -> Table:
 
 def stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
     """Where the time went. Percentiles do not add up, means do: the last line is measured apart from the others."""
-    table = _numbers(title, "p50", "p99", "mean")
+    table = numbers(title, "p50", "p99", "mean")
     for name, values_ns in stages_ns.items():
         table.add_row(name, *_stage(values_ns))
     table.add_section()
@@ -109,7 +109,7 @@ def _notes(prediction: Prediction) -> list[object]:
 
 
 def _single_stage_table(title: str, stages_ns: dict[str, NANOSECONDS], total: tuple[str, NANOSECONDS]) -> Table:
-    table = _numbers(title, "µs")
+    table = numbers(title, "µs")
     for name, values_ns in stages_ns.items():
         table.add_row(name, microseconds(float(values_ns[0])))
     table.add_section()
@@ -128,7 +128,8 @@ def _stage(values_ns: NANOSECONDS) -> Sequence[str]:
     return microseconds(summary.p50_ns), microseconds(summary.p99_ns), microseconds(summary.mean_ns)
 
 
-def _numbers(title: str, *columns: str) -> Table:
+def numbers(title: str, *columns: str) -> Table:
+    """A table of numbers, each line with a name before them."""
     table = _table("", *columns)
     table.title, table.title_justify = title, "left"
     for column in table.columns[1:]:

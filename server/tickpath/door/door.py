@@ -13,12 +13,15 @@ import grpc
 import msgspec
 import uvloop
 
+from tickpath.client.token import Token, token_from
+from tickpath.door.callers import Callers
 from tickpath.door.connections import BoundedServer
 from tickpath.door.http import Rest
 from tickpath.door.repository import Repository
 from tickpath.door.rpc import make_server
 from tickpath.door.services import Services
 from tickpath.door.settings import DoorReady, DoorSettings
+from tickpath.door.tally import Tally
 from tickpath.door.upstream import Upstream
 
 # What is being answered at the end gets so long.
@@ -43,13 +46,12 @@ def print_ready(ready: DoorReady) -> None:
 
 async def _serve(settings: DoorSettings, ready: Callable[[DoorReady], None]) -> None:
     stop = asyncio.Event()
-    upstream = Upstream(settings.core)
-    services = Services(upstream, Repository(settings.admin), _version())
+    callers = _make_callers(settings)
     with ExitStack() as stack:
         _stop_with(settings.core_pid, stop, stack)
-        rest = BoundedServer(Rest(services).answer)
+        rest = BoundedServer(Rest(callers).answer)
         listener, http_address = await _listen_http(rest, settings)
-        calls = make_server(services, settings.message_bytes_max)
+        calls = make_server(callers, settings.message_bytes_max)
         grpc_address = _listen_grpc(calls, settings)
         await calls.start()
         ready(DoorReady(http_address, grpc_address))
@@ -57,7 +59,20 @@ async def _serve(settings: DoorSettings, ready: Callable[[DoorReady], None]) -> 
         if listener is not None:
             listener.close()
         await asyncio.gather(rest.shutdown(DRAIN_S), calls.stop(DRAIN_S))
-        await upstream.close()
+        await callers.close()
+
+
+def _make_callers(settings: DoorSettings) -> Callers:
+    own: Token = ""
+    if settings.token_file is not None or settings.core_pid is None:  # what the core was started with is its own
+        own = token_from(settings.token_file)
+    tally, version = Tally(), _version()
+
+    def make(token: str) -> Services:
+        upstream = Upstream(settings.core, token or own, settings.tls)
+        return Services(upstream, Repository(settings.admin, token if settings.bearer else None), version, tally)
+
+    return Callers(make, settings.bearer)
 
 
 def _stop_with(core_pid: int | None, stop: asyncio.Event, stack: ExitStack) -> None:

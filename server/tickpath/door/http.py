@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tickpath.client import BadFrameError, BadMessageError, TickpathError
 from tickpath.door import describe, rest_body
+from tickpath.door.callers import Callers
 from tickpath.door.services import Services
 from tickpath.door.statuses import http_status
 
@@ -31,15 +32,17 @@ JSON: Final = "application/json"
 class Rest:
     """Answers requests of HTTP."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request. Whatever is wrong with it is a status and a JSON body with an `error`."""
         try:
-            response = await self._route(request)
+            response = await self._identified(request)
         except TickpathError as error:
-            return _fail(http_status(error), str(error))
+            response = _fail(http_status(error), str(error))
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                response.headers["WWW-Authenticate"] = "Bearer"
         except TimeoutError:
             response = _fail(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {BODY_S_MAX:g} s")
             response.force_close()
@@ -52,7 +55,24 @@ class Rest:
             )
         return response
 
-    async def _route(self, request: web.BaseRequest) -> web.Response:
+    async def _identified(self, request: web.BaseRequest) -> web.Response:
+        """Probes are answered whoever asks."""
+        match request.path.strip("/").split("/"):
+            case ["v2", "health", "live"] if request.method in ("GET", "HEAD"):
+                return _say({"live": True})
+            case ["v2", "health", "ready"] if request.method in ("GET", "HEAD"):
+                await self._callers.ready()
+                return _say({"ready": True})
+        return await _Caller(await self._callers.services(request.headers.get("Authorization"))).route(request)
+
+
+class _Caller:
+    """What one caller may have answered."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def route(self, request: web.BaseRequest) -> web.Response:
         match request.path.strip("/").split("/"):
             case ["v2", *rest] if request.method in ("GET", "HEAD"):
                 found = await self._get(rest)
@@ -74,11 +94,6 @@ class Rest:
         match path:
             case []:
                 found = self._services.server()
-            case ["health", "live"]:
-                found = {"live": True}
-            case ["health", "ready"]:
-                await self._services.upstream.listing()
-                found = {"ready": True}
             case ["models", "stats"]:
                 found = {"model_stats": await self._services.statistics("", "")}
             case ["models", name, "versions", version, *what]:

@@ -14,10 +14,12 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 class Repository:
-    """What may be asked of the core's operator. `admin`: the path of its socket, or None: nothing."""
+    """What may be asked of the core's operator. `admin`: the path of its socket, or None: nothing. `token`: whose
+    right to it the core is to look at; None: whoever comes may."""
 
-    def __init__(self, admin: str | None) -> None:
+    def __init__(self, admin: str | None, token: str | None = None) -> None:
         self._admin = admin
+        self._token = token
 
     async def load(self, model: str) -> None:
         """Have what the model's files hold now served. Raises ForbiddenError, BadValueError, ConnectError."""
@@ -33,7 +35,8 @@ class Repository:
                 "this door may not load or unload: give it the core's admin socket (oip_admin of the configuration, "
                 "`tickpath door --admin`), or use `tickpath reload`"
             )
-        reply = await _exchange(self._admin, {"do": what, "model": model})
+        asked = {"do": what, "model": model} | ({} if self._token is None else {"token": self._token})
+        reply = await _exchange(self._admin, asked)
         if not reply["done"]:
             raise BadValueError("; ".join(reply["text"]))
 

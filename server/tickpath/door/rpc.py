@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tickpath.client import BadMessageError, ConnectError, TickpathError, UnknownModelError
 from tickpath.door import describe, grpc_body
+from tickpath.door.callers import Callers
 from tickpath.door.proto import open_inference_pb2 as messages
 from tickpath.door.services import Services
 from tickpath.door.statuses import grpc_status
@@ -21,43 +22,39 @@ SERVICE: Final = "inference.GRPCInferenceService"
 # of the largest size.
 CALLS_MAX: Final = 128
 
+Method = Callable[["_Caller", Any], Awaitable[Any]]
+
 
 class Rpc:
     """Answers the calls of GRPCInferenceService."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a server of grpc.aio."""
-        handlers = {name: self._unary(name, method) for name, method in self._methods().items()}
+        handlers = {name: self._unary(name, method) for name, method in METHODS.items()}
+        # Probes are answered whoever asks.
+        handlers["ServerLive"] = self._answering("ServerLive", self._live)
+        handlers["ServerReady"] = self._answering("ServerReady", self._ready)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self.stream,
+            self._stream,
             response_serializer=messages.ModelStreamInferResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    def _methods(self) -> dict[str, Callable[[Any], Awaitable[Any]]]:
-        return {
-            "ServerLive": self.server_live,
-            "ServerReady": self.server_ready,
-            "ServerMetadata": self.server_metadata,
-            "ModelReady": self.model_ready,
-            "ModelMetadata": self.model_metadata,
-            "ModelConfig": self.model_config,
-            "ModelStatistics": self.model_statistics,
-            "ModelInfer": self.infer,
-            "RepositoryIndex": self.repository_index,
-            "RepositoryModelLoad": self.load,
-            "RepositoryModelUnload": self.unload,
-        }
+    def _unary(self, name: str, method: Method) -> Any:
+        async def answer(request: Any, context: Any) -> Any:
+            return await method(_Caller(await self._services(context)), request)
 
-    def _unary(self, name: str, method: Callable[[Any], Awaitable[Any]]) -> Any:
+        return self._answering(name, answer)
+
+    def _answering(self, name: str, answer: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         asked, answered = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
 
         async def call(data: bytes, context: Any) -> Any:
             try:
-                return await method(_read(asked, data))
+                return await answer(_read(asked, data), context)
             except TickpathError as error:
                 await context.abort(grpc_status(error), str(error))
             except Exception:
@@ -66,15 +63,37 @@ class Rpc:
 
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=answered.SerializeToString)
 
-    async def server_live(self, _: messages.ServerLiveRequest) -> messages.ServerLiveResponse:
+    async def _services(self, context: Any) -> Services:
+        given = {key: value for key, value in context.invocation_metadata() if key == "authorization"}
+        return await self._callers.services(given.get("authorization"))
+
+    async def _live(self, _: messages.ServerLiveRequest, __: Any) -> messages.ServerLiveResponse:
         return messages.ServerLiveResponse(live=True)
 
-    async def server_ready(self, _: messages.ServerReadyRequest) -> messages.ServerReadyResponse:
+    async def _ready(self, _: messages.ServerReadyRequest, __: Any) -> messages.ServerReadyResponse:
         try:
-            await self._services.upstream.listing()
+            await self._callers.ready()
         except ConnectError:
             return messages.ServerReadyResponse(ready=False)
         return messages.ServerReadyResponse(ready=True)
+
+    async def _stream(
+        self, requests: AsyncIterator[bytes], context: Any
+    ) -> AsyncIterator[messages.ModelStreamInferResponse]:
+        try:
+            services = await self._services(context)
+        except TickpathError as error:
+            await context.abort(grpc_status(error), str(error))
+            return
+        async for answered in _Caller(services).stream(requests):
+            yield answered
+
+
+class _Caller:
+    """What one caller may have answered."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def server_metadata(self, _: messages.ServerMetadataRequest) -> messages.ServerMetadataResponse:
         return messages.ServerMetadataResponse(**self._services.server())
@@ -102,7 +121,7 @@ class Rpc:
         answer = await self._services.inference.answer(grpc_body.read(request, model))
         return grpc_body.write(request, answer)
 
-    async def stream(self, requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[messages.ModelStreamInferResponse]:
+    async def stream(self, requests: AsyncIterator[bytes]) -> AsyncIterator[messages.ModelStreamInferResponse]:
         """One answer for each request, in their order; what is refused does not end the stream."""
         async for data in requests:
             request = messages.ModelInferRequest()
@@ -129,6 +148,19 @@ class Rpc:
         return messages.RepositoryModelUnloadResponse()
 
 
+METHODS: Final[dict[str, Method]] = {
+    "ServerMetadata": _Caller.server_metadata,
+    "ModelReady": _Caller.model_ready,
+    "ModelMetadata": _Caller.model_metadata,
+    "ModelConfig": _Caller.model_config,
+    "ModelStatistics": _Caller.model_statistics,
+    "ModelInfer": _Caller.infer,
+    "RepositoryIndex": _Caller.repository_index,
+    "RepositoryModelLoad": _Caller.load,
+    "RepositoryModelUnload": _Caller.unload,
+}
+
+
 def _read(kind: Any, data: bytes) -> Any:
     """The message that these bytes are. (grpc would log a traceback for those that are none.)"""
     try:
@@ -137,7 +169,7 @@ def _read(kind: Any, data: bytes) -> Any:
         raise BadMessageError(f"expected a {kind.DESCRIPTOR.name}: {error}") from None
 
 
-def make_server(services: Services, message_bytes_max: int) -> grpc.aio.Server:
+def make_server(callers: Callers, message_bytes_max: int) -> grpc.aio.Server:
     """Not listening yet."""
     options = [
         ("grpc.so_reuseport", 0),  # a port that is taken is taken
@@ -146,5 +178,5 @@ def make_server(services: Services, message_bytes_max: int) -> grpc.aio.Server:
         ("grpc.max_concurrent_streams", CALLS_MAX),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
-    server.add_generic_rpc_handlers([Rpc(services).handler()])
+    server.add_generic_rpc_handlers([Rpc(callers).handler()])
     return server

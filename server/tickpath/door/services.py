@@ -10,14 +10,14 @@ from tickpath.door.upstream import Upstream
 
 
 class Services:
-    """One core, and all that is known of it here."""
+    """One core, as one caller may see it. `tally` is of all of them."""
 
-    def __init__(self, upstream: Upstream, repository: Repository, version: str) -> None:
+    def __init__(self, upstream: Upstream, repository: Repository, version: str, tally: Tally) -> None:
         self.upstream = upstream
         self._repository = repository
         self._version = version
-        self._tally = Tally()
-        self.inference = Inference(upstream, self._tally)
+        self._tally = tally
+        self.inference = Inference(upstream, tally)
 
     def server(self) -> dict[str, Any]:
         """ServerMetadataResponse."""

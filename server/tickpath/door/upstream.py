@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from tickpath.client import AsyncClient, ConnectError, Prediction, UnknownModelError
+from tickpath.client import AsyncClient, ConnectError, Prediction, Tls, UnknownModelError
+from tickpath.client.token import Token
 from tickpath.door.tensors import Array
 from tickpath.wire import Limits, ModelInfo
 
@@ -45,9 +46,11 @@ class Listing(msgspec.Struct, frozen=True):
 class Upstream:
     """One core. Its methods raise TickpathError: ConnectError where the core is away."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: Token = "", tls: Tls | None = None) -> None:
         self._address = address
-        self._client = AsyncClient(address, name="oip-door", reconnect=None, timeout_s=ANSWER_S_MAX)
+        self._client = AsyncClient(
+            address, name="oip-door", token=token, tls=tls, reconnect=None, timeout_s=ANSWER_S_MAX
+        )
         self._listing = Listing()
         self._asking = asyncio.Lock()
 

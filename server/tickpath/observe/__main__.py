@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import socket
 import sys
 from typing import Final
 
@@ -24,7 +25,14 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
 
-    return run(arguments.records_fd, arguments.host, arguments.port)
+    return run(
+        arguments.records_fd,
+        arguments.tally_fd,
+        arguments.name,
+        arguments.host,
+        arguments.port,
+        arguments.token_file,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,8 +40,11 @@ def _parser() -> argparse.ArgumentParser:
         "python -m tickpath.observe", description="Serve a tickpath core's metrics and health."
     )
     parser.add_argument("--records-fd", type=int, required=True, help="descriptor of the core's shared memory")
+    parser.add_argument("--tally-fd", type=int, help="descriptor of memory in which its counts outlive it")
+    parser.add_argument("--name", default=socket.gethostname(), help="what the server is called (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=9090, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--token-file", metavar="FILE", help="tokens, one of which a scrape must bring")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
     return parser
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from typing import Final
@@ -25,17 +25,26 @@ CONNECTION_S: Final = 10.0
 CONNECTIONS_MAX: Final = 128
 
 PLAIN: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
 
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/1\.[01]\r\n")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. `path` is without the query; `accept` is empty where the header is missing."""
+    """What was asked for. `path` and `query` are what stands before and behind the question mark; `accept` and
+    `authorization` are empty where the header is missing."""
 
     method: str
     path: str
     accept: str
+    query: str = ""
+    authorization: str = field(default="", repr=False)
+
+    @property
+    def for_people(self) -> bool:
+        """Whether a browser asks: nothing else names HTML."""
+        return "text/html" in self.accept
 
 
 @dataclass(frozen=True)
@@ -81,8 +90,9 @@ def parse_request(head: bytes) -> Request:
         headers = parse_headers(io.BytesIO(head[line.end() :]))
     except HTTPException as error:
         raise BadRequestError(str(error)) from None
-    path = line[2].decode("ascii").partition("?")[0]
-    return Request(line[1].decode("ascii"), path, headers.get("Accept", ""))
+    path, _, query = line[2].decode("ascii").partition("?")
+    accept, authorization = headers.get("Accept", ""), headers.get("Authorization", "")
+    return Request(line[1].decode("ascii"), path, accept, query, authorization)
 
 
 class HttpServer:

@@ -7,22 +7,24 @@ number of samples beside it says so.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version as version_of
 from typing import Final
 
-import numpy as np
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from tickpath.observe.histograms import BUCKET_BOUNDS_NS, quantile_ns
-from tickpath.observe.process import KINDS
+from tickpath.observe.access import access_refused
+from tickpath.observe.gpu import GpuCollector, Nvml, installed
+from tickpath.observe.latency_metrics import Labels, LatencyMetrics
+from tickpath.observe.process_metrics import SeenCollector
 from tickpath.observe.records import (
     GLOBAL_CELLS,
     OK,
@@ -34,24 +36,20 @@ from tickpath.observe.records import (
     VersionDescription,
     flag_cell,
 )
-from tickpath.observe.tally import REQUEST, SPANS, Snapshot
+from tickpath.observe.tally import Snapshot
 from tickpath.observe.watched import Seen
 from tickpath.wire import Code, Flag
-
-QUANTILES: Final = ("0.5", "0.99", "0.999")
 
 RETIRED_SHOWN: Final = 4
 
 NO_MODEL: Final = "(none)"
 """The model and version of a request that was refused before its model was known; no model can be named so."""
 
-_CODES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
-_BOUNDS: Final = [str(bound / 1e9) for bound in BUCKET_BOUNDS_NS.tolist()] + ["+Inf"]
+CODE_NAMES: Final = {OK: "OK", **{int(code): code.name for code in Code}}
 
-Labels = tuple[str, ...]
 Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
-_LATE: Final = {
+LATE_CELLS: Final = {
     "admission": VersionCell.LATE_AT_ADMISSION,
     "queue": VersionCell.LATE_IN_QUEUE,
     "answer": VersionCell.LATE_ANSWERS,
@@ -142,18 +140,13 @@ _OF_CORE: Final[tuple[tuple[Family, str, str, GlobalCell, float], ...]] = (
     ),
     (
         CounterMetricFamily,
-        "tickpath_gc_pause_seconds_total",
-        "Time spent in the garbage collector since the core was ready.",
-        GlobalCell.GC_PAUSE_NS,
-        1e9,
-    ),
-    (
-        CounterMetricFamily,
         "tickpath_loads_failed_total",
         "Loads that were asked for and refused; what was served before still is.",
         GlobalCell.LOADS_FAILED,
         1,
     ),
+    (CounterMetricFamily, "tickpath_recorded_total", "Recorded entries, in a file.", GlobalCell.RECORDED, 1),
+    (CounterMetricFamily, "tickpath_record_dropped_total", "Entries not recorded.", GlobalCell.RECORD_DROPPED, 1),
     (GaugeMetricFamily, "tickpath_quiet", "1 while nothing may be loaded or unloaded.", GlobalCell.QUIET, 1),
 )
 
@@ -173,15 +166,16 @@ class SnapshotCollector(Collector):
         self._by_version = _grouped(self._shown, lambda version: (version.name, version.version))
 
     def collect(self) -> Iterator[Metric]:
-        yield self._durations()
-        yield self._stages()
-        yield from self._latency()
+        yield from LatencyMetrics(self._snapshot, self._by_name, self._by_version).families()
         yield self._requests()
-        yield self._replays()
+        yield from self._replays()
         for family, name, text, of_model in _OF_MODEL:
             yield self._of_model(family, name, text, of_model)
         yield self._by(
-            "tickpath_deadline_misses_total", "Requests past their budget, by where that was known.", "stage", _LATE
+            "tickpath_deadline_misses_total",
+            "Requests past their budget, by where that was known.",
+            "stage",
+            LATE_CELLS,
         )
         yield self._by(
             "tickpath_numeric_total", "Requests that were refused or flagged for their values.", "reason", _NUMERIC
@@ -192,55 +186,19 @@ class SnapshotCollector(Collector):
         yield self._reload_gap()
         for family, name, text, of_core, unit in _OF_CORE:
             yield family(name, text, value=int(self._snapshot.totals[of_core]) / unit)
+        yield SummaryMetricFamily(
+            "tickpath_gc_pause_seconds",
+            "Pauses of the core's garbage collector since it was ready.",
+            count_value=int(self._snapshot.totals[GlobalCell.GC_PAUSES]),
+            sum_value=int(self._snapshot.totals[GlobalCell.GC_PAUSE_NS]) / 1e9,
+        )
+        yield access_refused(self._snapshot)
         yield from self._state()
         yield CounterMetricFamily(
             "tickpath_records_lost_total",
             "Answered requests that are counted but missing in the histograms.",
             value=self._snapshot.lost,
         )
-
-    def _durations(self) -> Metric:
-        family = HistogramMetricFamily(
-            "tickpath_request_duration_seconds",
-            "From a request's first byte to its reply being sent, since the start; adds up over servers and any time.",
-            labels=("model", "version"),
-        )
-        for labels, indices in self._by_version.items():
-            self._add_span(family, labels, indices, REQUEST)
-        return family
-
-    def _stages(self) -> Metric:
-        family = HistogramMetricFamily(
-            "tickpath_stage_duration_seconds", "The stages of a request, one after another.", labels=("model", "stage")
-        )
-        for labels, indices in self._by_name.items():
-            for span, stage in enumerate(SPANS[:REQUEST]):
-                self._add_span(family, (*labels, stage), indices, span)
-        return family
-
-    def _add_span(self, family: HistogramMetricFamily, labels: Labels, indices: list[int], span: int) -> None:
-        cumulative = np.cumsum(self._snapshot.buckets[indices, span].sum(axis=0)).tolist()
-        sum_s = int(self._snapshot.sums_ns[indices, span].sum()) / 1e9
-        family.add_metric(labels, list(zip(_BOUNDS, cumulative, strict=True)), sum_s)
-
-    def _latency(self) -> Iterator[Metric]:
-        # A summary, not a gauge: only there may a series have the label `quantile`, says promtool.
-        latency = Metric(
-            "tickpath_request_latency_seconds",
-            "p50, p99 and p99.9 of this one server's last 60 s, first byte to reply sent; 0 without samples.",
-            "summary",
-        )
-        samples = GaugeMetricFamily(
-            "tickpath_request_latency_samples", "Requests behind the quantiles of the last 60 s.", labels=("model",)
-        )
-        for (name,), indices in self._by_name.items():
-            counts = self._snapshot.window[indices].sum(axis=0)
-            samples.add_metric((name,), int(counts.sum()))
-            for quantile in QUANTILES:
-                value = quantile_ns(counts, quantile) / 1e9
-                latency.add_sample(latency.name, {"model": name, "quantile": quantile}, value)
-        yield latency
-        yield samples
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily(
@@ -249,25 +207,28 @@ class SnapshotCollector(Collector):
             labels=("model", "version", "code"),
         )
         refused = self._snapshot.totals[GlobalCell.CODES :]
-        for code, text in _CODES.items():
+        for code, text in CODE_NAMES.items():
             family.add_metric((NO_MODEL, NO_MODEL, text), int(refused[code]))
         for labels, indices in self._by_version.items():
-            for code, text in _CODES.items():
+            for code, text in CODE_NAMES.items():
                 family.add_metric((*labels, text), self._sum(indices, VersionCell.CODES + code))
         return family
 
-    def _replays(self) -> Metric:
-        family = CounterMetricFamily(
-            "tickpath_graph_replays_total", "Graphs run, by the rows of their bucket.", labels=("model", "bucket")
-        )
-        replays: dict[Labels, int] = {}
+    def _replays(self) -> Iterator[Metric]:
+        replays, eager = Counter[Labels](), Counter[Labels]()
         for index, version in self._all:
             for place, bucket in enumerate(version.buckets):
-                series = (version.name, str(bucket))
-                replays[series] = replays.get(series, 0) + self._sum([index], VersionCell.REPLAYS + place)
-        for labels, count in replays.items():
-            family.add_metric(labels, count)
-        return family
+                series, count = (version.name, str(bucket)), self._sum([index], VersionCell.REPLAYS + place)
+                replays[series] += count
+                eager[series] += count if bucket in version.eager_buckets else 0
+        for name, text, counts in (
+            ("tickpath_graph_replays_total", "Runs of a bucket, by its rows.", replays),
+            ("tickpath_eager_runs_total", "Of these, runs without a graph, since it could not be captured.", eager),
+        ):
+            family = CounterMetricFamily(name, text, labels=("model", "bucket"))
+            for labels, count in counts.items():
+                family.add_metric(labels, count)
+            yield family
 
     def _of_model(self, kind: Family, name: str, text: str, cell: int) -> Metric:
         family = kind(name, text, labels=("model",))
@@ -316,37 +277,35 @@ class SnapshotCollector(Collector):
         return int(self._cells[indices, cell].sum())
 
 
-class ProcessesCollector(Collector):
-    """What was seen of the core's process from outside."""
+class InfoCollector(Collector):
+    """What tells this server from others."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, facts: dict[str, str]) -> None:
+        self._facts = facts
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "tickpath_context_switches_total", "Context switches of the core's threads.", labels=("kind",)
-        )
-        for kind, count in zip(KINDS, self._seen.switches, strict=True):
-            family.add_metric((kind,), count)
-        yield family
+        yield InfoMetricFamily("tickpath_server", "The server's name and release.", value=self._facts)
 
 
 class Exposition:
     """Renders snapshots. One thread."""
 
-    def __init__(self, core_pid: int) -> None:
-        self._of_processes = (
+    def __init__(self, core_pid: int, server_name: str) -> None:
+        self._server = {"name": server_name, "version": version_of("tickpath")}
+        self._of_machine = (
             # The names that every dashboard knows are the core's; the observer's own cost stands apart.
             ProcessCollector(pid=lambda: core_pid, registry=None),
             ProcessCollector(namespace="tickpath_observer", registry=None),
+            GpuCollector(Nvml(installed())),
         )
 
     def render(self, snapshot: Snapshot, seen: Seen, accept: str) -> tuple[str, bytes]:
         """(content type, body) in the newest format that the Accept header names and the library has."""
         registry = CollectorRegistry()
         registry.register(SnapshotCollector(snapshot))
-        registry.register(ProcessesCollector(seen))
-        for collector in self._of_processes:
+        registry.register(SeenCollector(seen))
+        registry.register(InfoCollector(self._server))
+        for collector in self._of_machine:
             registry.register(collector)
         encode, content_type = _encoder(accept)
         return content_type, encode(registry)

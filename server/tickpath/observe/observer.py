@@ -9,18 +9,26 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tickpath.observe.http import HttpServer, Request, Response, say
+from tickpath.observe.event_log import EventLog
+from tickpath.observe.http import JSON, HttpServer, Request, Response, say
 from tickpath.observe.metrics import Exposition
+from tickpath.observe.page import page
 from tickpath.observe.process import CoreProcess
 from tickpath.observe.reader import LayoutError, RecordReader
+from tickpath.observe.recent import Recent
 from tickpath.observe.records import State
+from tickpath.observe.scrapers import Scrapers
+from tickpath.observe.slow import parse_slow_query
+from tickpath.observe.status import CoreView
 from tickpath.observe.tally import Tally
 from tickpath.observe.watched import Watched
 
@@ -35,62 +43,104 @@ EXIT_LAYOUT: Final = 5
 # A hundred heartbeats. Nothing that a core does takes so long; a restart is then better than waiting.
 SILENT_NS_MAX: Final = 10_000_000_000
 
-PAGES: Final = ("/", "/metrics", "/livez", "/readyz")
 INDEX: Final = """\
 tickpath observer of core {pid}
 
-/metrics   for Prometheus, as text or OpenMetrics
-/livez     200 while the core process lives and its loop turns
-/readyz    200 while the core takes requests
+/metrics       for Prometheus, as text or OpenMetrics
+/status.json   models, versions, sessions, counts, percentiles of the last minutes
+/slow          the slowest requests of the last minutes, and why: ?count=20&model=NAME
+/livez         200 while the core process lives and its loop turns
+/readyz        200 while the core takes requests
+
+A browser gets a live page here. In a terminal: tickpath top, tickpath slow.
 """
 
 
 class Observer:
     """Answers for one core."""
 
-    def __init__(self, reader: RecordReader, core: CoreProcess) -> None:
-        self._tally = Tally(reader)
+    def __init__(self, tally: Tally, core: CoreProcess, server_name: str, scrapers: Scrapers | None = None) -> None:
+        self._tally = tally
+        self._scrapers = scrapers
         self._core = core
-        self._watched = Watched(core)
-        self._exposition = Exposition(core.pid)
+        self._watched = Watched(core, tally.kept.counters)
+        self._exposition = Exposition(core.pid, server_name)
+        self._recent = Recent(EventLog(self._watched.jitter.between, tally.events))
         self._renderer = ThreadPoolExecutor(1)
+        self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/": self._index,
+            "/metrics": self._metrics,
+            "/status.json": self._status,
+            "/slow": self._slow,
+            "/livez": self._live,
+            "/readyz": self._ready,
+        }
 
     async def read_for_ever(self) -> None:
         while True:
             self._read()
             await asyncio.sleep(READ_S)
 
-    def _read(self) -> None:
+    def _read(self) -> int:
+        """Take what there is. Returns the moment, in ns of the monotonic clock."""
         now_ns = time.monotonic_ns()
-        self._tally.read(now_ns)
+        records = self._tally.read(now_ns)
         self._watched.jitter.sample(now_ns)
+        self._recent.read(self._tally.core.versions, records, now_ns)
+        return now_ns
 
     async def answer(self, request: Request) -> Response:
-        if request.path not in PAGES:
+        page_of = self._pages.get(request.path)
+        if page_of is None:
             return say(HTTPStatus.NOT_FOUND, "not found: / lists what is here")
         if request.method not in ("GET", "HEAD"):
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD expected", "Allow: GET, HEAD")
-        match request.path:
-            case "/metrics":
-                return await self._metrics(request.accept)
-            case "/livez":
-                return self._live()
-            case "/readyz":
-                return self._ready()
-        return self._index()
+        return await page_of(request)
 
-    async def _metrics(self, accept: str) -> Response:
+    async def _metrics(self, request: Request) -> Response:
+        if stranger := self._stranger(request):
+            return stranger
         self._read()
         loop = asyncio.get_running_loop()
         content_type, body = await loop.run_in_executor(
-            self._renderer, self._exposition.render, self._tally.snapshot(), self._watched.seen(), accept
+            self._renderer, self._exposition.render, self._tally.snapshot(), self._watched.seen(), request.accept
         )
         return Response(HTTPStatus.OK, body, content_type)
 
-    def _index(self) -> Response:
+    def _stranger(self, request: Request) -> Response | None:
+        """What is said to who should bring a token and does not. Health and the empty page are anybody's."""
+        if self._scrapers is None or self._scrapers.may(request.authorization):
+            return None
+        return say(HTTPStatus.UNAUTHORIZED, "a token is asked for here", "WWW-Authenticate: Bearer")
+
+    async def _status(self, request: Request) -> Response:
+        if stranger := self._stranger(request):
+            return stranger
+        now_ns = self._read()
+        core = CoreView(self._core.alive(), self._tally.silent_ns(now_ns), self._watched.seen().switches)
+        return await self._rendered(self._recent.status(self._tally.snapshot(), core, now_ns))
+
+    async def _slow(self, request: Request) -> Response:
+        if request.for_people:
+            return page()
+        if stranger := self._stranger(request):
+            return stranger
+        try:
+            asked = parse_slow_query(request.query)
+        except ValueError as error:
+            return say(HTTPStatus.BAD_REQUEST, str(error))
+        return await self._rendered(self._recent.slow(asked, self._read()))
+
+    async def _rendered(self, make: Callable[[], msgspec.Struct]) -> Response:
+        body = await asyncio.get_running_loop().run_in_executor(self._renderer, lambda: msgspec.json.encode(make()))
+        return Response(HTTPStatus.OK, body, JSON, ("Cache-Control: no-store",))
+
+    async def _index(self, request: Request) -> Response:
+        if request.for_people:
+            return page()
         return Response(HTTPStatus.OK, INDEX.format(pid=self._core.pid).encode())
 
-    def _live(self) -> Response:
+    async def _live(self, _request: Request) -> Response:
         return self._dead() or say(HTTPStatus.OK, "alive")
 
     def _dead(self) -> Response | None:
@@ -102,27 +152,33 @@ class Observer:
             return say(HTTPStatus.SERVICE_UNAVAILABLE, f"the core's loop has stood still for {silent_ns / 1e9:.0f} s")
         return None
 
-    def _ready(self) -> Response:
+    async def _ready(self, _request: Request) -> Response:
         state = self._tally.state
         if state is State.READY:
             return self._dead() or say(HTTPStatus.OK, "ready")
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, host: str, port: int) -> int:
-    """Observe until the core ends or a signal comes. Returns the exit status."""
+def run(
+    records_fd: int, tally_fd: int | None, server_name: str, host: str, port: int, token_file: str | None = None
+) -> int:
+    """Observe until the core ends or a signal comes. Returns the exit status. `tally_fd`: memory in which what was
+    counted outlives this process; None: it does not. `token_file`: tokens, one of which a scrape must bring."""
     try:
         reader = RecordReader(records_fd)
         core = CoreProcess(reader.description().pid)
-        return asyncio.run(_observe(reader, core, host, port))
+        tally = Tally(reader, os.memfd_create("tickpath-tally") if tally_fd is None else tally_fd)
+        if tally.kept.problem:
+            sys.stderr.write(f"tickpath observer: histograms begin anew: {tally.kept.problem}\n")
+        scrapers = None if token_file is None else Scrapers(Path(token_file))
+        return asyncio.run(_observe(Observer(tally, core, server_name, scrapers), core, host, port))
     except ProcessLookupError:
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
 
 
-async def _observe(reader: RecordReader, core: CoreProcess, host: str, port: int) -> int:
-    observer = Observer(reader, core)
+async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> int:
     server = HttpServer(observer.answer)
     try:
         url = await server.listen(host, port)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tickpath.observe.histograms import Ints
+from tickpath.observe.kept import Word
 from tickpath.observe.records import EventKind
 
 KINDS: Final = ("voluntary", "nonvoluntary")
@@ -25,6 +27,8 @@ _STEAL: Final = 8
 
 Switches = tuple[int, int]
 """By KINDS."""
+
+_COUNTED: Final = (Word.VOLUNTARY_SWITCHES, Word.PREEMPTED, Word.OTHERS_PREEMPTED)
 
 
 class KernelFile:
@@ -73,26 +77,41 @@ class CoreProcess:
 
 
 class Threads:
-    """The context switches of the core's threads. One thread."""
+    """The context switches of the core's threads, counted in `counters` (kept.Word), which keep what ended threads
+    had, and what an observer before this one saw. One thread."""
 
-    def __init__(self, core: CoreProcess) -> None:
+    def __init__(self, core: CoreProcess, counters: Ints) -> None:
         self._core = core
+        self._counters = counters
         self._status: dict[str, KernelFile] = {}
-        self._seen: dict[str, Switches] = {}
-        self.switches: Switches = (0, 0)
-        """Of all of them, by KINDS: counts that keep what ended threads had, as of the last look."""
-        self._others = 0
+        self._seen = self._look()
+        # What an observer before this one saw is in there already, but for what came since.
+        first = dict.fromkeys(self._seen, (0, 0))
+        for word, count in zip(_COUNTED, self._added(first, self._seen), strict=True):
+            counters[word] = max(counters[word], count)
+
+    @property
+    def switches(self) -> Switches:
+        """Of all of them, by KINDS, as of the last look."""
+        return int(self._counters[Word.VOLUNTARY_SWITCHES]), int(self._counters[Word.PREEMPTED])
 
     def totals(self) -> dict[EventKind, int]:
         """How often other threads than the loop's were pushed off their CPU."""
-        seen = self._look()
-        for task, now in seen.items():
+        before, self._seen = self._seen, self._look()
+        for word, count in zip(_COUNTED, self._added(before, self._seen), strict=True):
+            self._counters[word] += count
+        return {EventKind.OTHERS_PREEMPTED: int(self._counters[Word.OTHERS_PREEMPTED])}
+
+    def _added(self, before: dict[str, Switches], now: dict[str, Switches]) -> tuple[int, int, int]:
+        """What has come, by _COUNTED."""
+        voluntary = pushed = others = 0
+        for task, switches in now.items():
             # Never downwards: a new thread may have the id of one that ended.
-            voluntary, pushed = (max(new - old, 0) for new, old in zip(now, self._seen.get(task, (0, 0)), strict=True))
-            self.switches = (self.switches[0] + voluntary, self.switches[1] + pushed)
-            self._others += pushed if task != str(self._core.pid) else 0
-        self._seen = seen
-        return {EventKind.OTHERS_PREEMPTED: self._others}
+            came = [max(new - old, 0) for new, old in zip(switches, before.get(task, (0, 0)), strict=True)]
+            voluntary += came[0]
+            pushed += came[1]
+            others += came[1] if task != str(self._core.pid) else 0
+        return voluntary, pushed, others
 
     def _look(self) -> dict[str, Switches]:
         tasks = _PROC / str(self._core.pid) / "task"
@@ -129,19 +148,20 @@ class LoopThread:
 
 class Stolen:
     """Time that the hypervisor took from the CPU on which the loop's thread runs: counted for each CPU, added up as it
-    goes from one to another."""
+    goes from one to another, in `counters` (kept.Word)."""
 
-    def __init__(self, core: CoreProcess) -> None:
+    def __init__(self, core: CoreProcess, counters: Ints) -> None:
         self._core = core
+        self._counters = counters
         self._of_cpu = _counting(_PROC / "stat", lambda text: _steal_ticks(text, core.cpu))
-        self._cpu, self._ticks, self._total_ns = core.cpu, self._of_cpu() or 0, 0
+        self._cpu, self._ticks = core.cpu, self._of_cpu() or 0
 
     def totals(self) -> dict[EventKind, int]:
         cpu, ticks = self._core.cpu, self._of_cpu() or 0
         if cpu == self._cpu:
-            self._total_ns += max(0, ticks - self._ticks) * TICK_NS
+            self._counters[Word.STOLEN_NS] += max(0, ticks - self._ticks) * TICK_NS
         self._cpu, self._ticks = cpu, ticks
-        return {EventKind.STOLEN: self._total_ns}
+        return {EventKind.STOLEN: int(self._counters[Word.STOLEN_NS])}
 
 
 def frequency_hz(cpu: int, devices: Path = Path("/sys/devices/system/cpu")) -> int:

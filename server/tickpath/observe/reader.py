@@ -1,7 +1,6 @@
 """The observer's side of the shared memory: takes what the core has written since, and never makes the core wait.
 
-Everything is mapped to read, and one page to write: `taken`, the reader's own place in the ring. A reader that was
-killed is followed by one that goes on from there, so that over all readers `taken == seen + lost`.
+Everything is mapped to read alone.
 """
 
 import mmap
@@ -33,6 +32,7 @@ class LayoutError(Exception):
 class RecordReader:
     """Reads a core's shared memory from its inherited descriptor, which the caller keeps and may close. One thread.
 
+    `taken`: how many records were taken or given up, by this reader and those before it whose place it is given.
     `lost`: records this reader could not give, because the core was a whole ring ahead.
     """
 
@@ -40,8 +40,6 @@ class RecordReader:
         """Raises LayoutError where `fd` is not open, or holds something else or another version's layout."""
         self._memory = _map(fd)
         _check_header(self._memory)
-        self._page = mmap.mmap(fd, layout.SHARED_BYTES - layout.TAKEN_OFFSET, offset=layout.TAKEN_OFFSET)
-        self._taken = memoryview(self._page).cast("Q")
         self._head = memoryview(self._memory)[layout.HEAD_OFFSET : layout.HEAD_OFFSET + 8].cast("Q")
         self._event_head = memoryview(self._memory)[layout.EVENT_HEAD_OFFSET : layout.EVENT_HEAD_OFFSET + 8].cast("Q")
         totals_count = (layout.HEAD_OFFSET - layout.TOTALS_OFFSET) // 8
@@ -49,9 +47,15 @@ class RecordReader:
         self._ring: Records = np.frombuffer(self._memory, RECORD_DTYPE, layout.RING_RECORDS, layout.RING_OFFSET)
         self._generation = 0
         self._description = CoreDescription(0, ())
+        self.taken = 0
         self.lost = 0
         if not self.description().pid:
             raise LayoutError("records: the core never finished describing itself; start it again")
+
+    @property
+    def written(self) -> int:
+        """How many records the core has ever written."""
+        return int(self._head[0])
 
     def take(self) -> Records:
         """Records written since the last call, in order, as a copy of dtype RECORD_DTYPE. What the core may have been
@@ -60,7 +64,7 @@ class RecordReader:
         Right where stores become visible in the order they were made, as on x86-64.
         """
         head = self._head[0]
-        taken = self._taken[0]
+        taken = self.taken
         if head == taken:
             return self._ring[:0]
         start = max(taken, head - layout.RING_RECORDS)
@@ -68,7 +72,7 @@ class RecordReader:
         # While the core writes record `head`, the one a ring before it is half gone.
         intact = min(max(start, self._head[0] - layout.RING_RECORDS + 1), head)
         self.lost += intact - taken
-        self._taken[0] = head
+        self.taken = head
         return records[intact - start :]
 
     def events(self, newest: int = layout.EVENTS - 1) -> list[Event]:

@@ -9,11 +9,10 @@ for who watches it.
     head     how many records were ever written
     ring     RING_RECORDS records; record i lies at i % RING_RECORDS
     events   EVENTS events, as the ring: what held the core up beside requests; their own head lies behind `head`
-    taken    how many records were ever taken or given up; the one cell the observer writes, on a page of its own
 
 A record is written first, then `head` rises past it. The reader takes `head`, copies, takes `head` again: what the
 writer may have overtaken meanwhile counts as lost. Totals do not depend on records, so a slow or dead reader loses
-detail and never a count; and since `taken` outlives the reader, the next one goes on where it stopped.
+detail and never a count. How far the reader has come it keeps itself (kept.py): it can write nothing here.
 """
 
 import enum
@@ -27,7 +26,7 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 7
+LAYOUT_VERSION: Final = 9
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
 # of a trading day. 360 bytes each.
@@ -73,6 +72,14 @@ class GlobalCell(enum.IntEnum):
     FEEDS = enum.auto()  # open now
     FEED_GAPS = enum.auto()  # ticks that were not taken since another, or a state, was missing
     FEEDS_EXPIRED = enum.auto()  # feeds forgotten since nobody sent a tick
+    HANDSHAKES_FAILED = enum.auto()  # connections to the TLS port that never became sessions
+    REFUSED_STRANGERS = enum.auto()  # sessions refused since the client did not show who it is
+    REFUSED_SESSIONS = enum.auto()  # and since it has as many as it may
+    REFUSED_RIGHTS = enum.auto()  # requests for what the client may not ask
+    REFUSED_RATE = enum.auto()  # and over its rate
+    REFUSED_IN_FLIGHT = enum.auto()  # and over what it may have in flight
+    RECORDED = enum.auto()  # entries of the recording that are in a file
+    RECORD_DROPPED = enum.auto()  # entries that are in none, since there was no room
     CODES = enum.auto()  # CODE_COUNT cells: requests refused before a model was found, by code
 
 
@@ -180,13 +187,12 @@ HEAD_OFFSET: Final = TOTALS_OFFSET + 8 * (GLOBAL_CELLS + VERSIONS_MAX * VERSION_
 EVENT_HEAD_OFFSET: Final = HEAD_OFFSET + 8
 RING_OFFSET: Final = (EVENT_HEAD_OFFSET // 4096 + 1) * 4096
 EVENTS_OFFSET: Final = RING_OFFSET + RING_RECORDS * RECORD_BYTES
-# 64 KiB: a multiple of every page size in use, so that the reader can map this page alone to write, the rest to read.
-TAKEN_OFFSET: Final = ((EVENTS_OFFSET + EVENTS * EVENT.size) // 65536 + 1) * 65536
-SHARED_BYTES: Final = TAKEN_OFFSET + 4096
+SHARED_BYTES: Final = EVENTS_OFFSET + EVENTS * EVENT.size
 
 
 class VersionDescription(msgspec.Struct, frozen=True):
-    """What the observer may print of a version: label values come from here and from nowhere else."""
+    """What the observer may print of a version: label values come from here and from nowhere else. `eager_buckets`:
+    those that run without a graph, since none could be captured."""
 
     name: str
     version: str
@@ -196,6 +202,7 @@ class VersionDescription(msgspec.Struct, frozen=True):
     executor: str
     buckets: tuple[int, ...]
     role: Literal["live", "loaded", "retired"] = "live"
+    eager_buckets: tuple[int, ...] = ()
 
 
 class CoreDescription(msgspec.Struct, frozen=True):

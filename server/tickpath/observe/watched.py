@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tickpath.observe.cgroup import Throttling
+from tickpath.observe.histograms import Ints
 from tickpath.observe.jitter import Jitter
 from tickpath.observe.process import CoreProcess, LoopThread, Stolen, Switches, Threads, frequency_hz
 from tickpath.observe.records import EventKind
@@ -21,13 +22,14 @@ class Seen:
 
 
 class Watched:
-    """A core's process under observation. One thread."""
+    """A core's process under observation; what the kernel does not keep is counted in `counters` (kept.Word). One
+    thread."""
 
-    def __init__(self, core: CoreProcess) -> None:
+    def __init__(self, core: CoreProcess, counters: Ints) -> None:
         self._core = core
-        self._threads = Threads(core)
+        self._threads = Threads(core, counters)
         self._throttling = Throttling(core.pid)
-        self.jitter = Jitter((core, LoopThread(core), self._throttling), (self._threads, Stolen(core)))
+        self.jitter = Jitter((core, LoopThread(core), self._throttling), (self._threads, Stolen(core, counters)))
 
     def seen(self) -> Seen:
         """As of the last sample."""

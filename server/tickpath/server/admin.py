@@ -6,17 +6,20 @@ It is a Unix socket that only this server's user may open: the file's permission
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
 
-from tickpath.server.config import Name
+from tickpath.server.config import ConfigError, Name
 from tickpath.server.deployment import REFUSALS, Deployment
+from tickpath.server.gate import Gate
 from tickpath.server.status import ModelStatus
+from tickpath.wire.messages import TOKEN_CHARS_MAX
 
 log = logging.getLogger(__name__)
 
-# A request names a model and a version.
+# A request names a model and a version, and may bring a token.
 LINE_BYTES_MAX: Final = 4096
 # Operators and their scripts; each holds a descriptor.
 CONNECTIONS_MAX: Final = 4
@@ -24,6 +27,10 @@ CONNECTIONS_MAX: Final = 4
 GONE_MAX: Final = 12
 # Between two requests of one connection, and for one who asks and does not read.
 IDLE_S: Final = 60.0
+
+
+# The token of whoever the door asks for; None: whoever may open this socket asks for himself.
+Token = Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] | None
 
 
 class Asked(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True):
@@ -34,6 +41,7 @@ class Reload(Asked, frozen=True, tag="reload"):
     """Serve what the files now hold; of every model, where none is named."""
 
     model: Name | None = None
+    token: Token = None
 
 
 class Load(Asked, frozen=True, tag="load"):
@@ -48,6 +56,7 @@ class Unload(Asked, frozen=True, tag="unload"):
 
     model: Name
     version: Name | None = None
+    token: Token = None
 
 
 class Rollback(Asked, frozen=True, tag="rollback"):
@@ -77,11 +86,15 @@ class SetQuiet(Asked, frozen=True, tag="quiet"):
     quiet: bool | None = None
 
 
+class Renew(Asked, frozen=True, tag="renew"):
+    """Read tokens and certificates again, and leave the models alone."""
+
+
 class AskStatus(Asked, frozen=True, tag="status"):
     """What is served."""
 
 
-Request = Reload | Load | Unload | Rollback | SetCanary | SetShadow | SetQuiet | AskStatus
+Request = Reload | Load | Unload | Rollback | SetCanary | SetShadow | SetQuiet | Renew | AskStatus
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -98,8 +111,9 @@ class Reply(msgspec.Struct, frozen=True):
 class Admin:
     """Answers on the admin socket."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, gate: Gate) -> None:
         self._deployment = deployment
+        self._gate = gate
         self._decoder = msgspec.json.Decoder(Request)
         self._readers: set[asyncio.StreamReader] = set()
 
@@ -113,6 +127,9 @@ class Admin:
         finally:
             self._readers.discard(reader)
             writer.close()
+
+    def _may(self, token: str) -> bool:
+        return self._gate.may_administer(token)
 
     @property
     def _is_full(self) -> bool:
@@ -139,6 +156,8 @@ class Admin:
         except (msgspec.DecodeError, RecursionError) as error:
             return self._reply(False, f"not a request: {error}")
         try:
+            if isinstance(asked, Reload | Unload) and asked.token is not None and not self._may(asked.token):
+                return self._reply(False, "this client may not load or unload: that takes a token with `admin`")
             told = await self._do(asked)
             if not isinstance(asked, Reload | Rollback):  # which can be asked for elsewhere, and are told of there
                 for text in told:
@@ -169,6 +188,8 @@ class Admin:
             case SetQuiet(quiet=quiet):
                 deployment.quiet.asked = quiet
                 told.append("quiet: nothing is loaded or unloaded" if deployment.is_quiet else "not quiet")
+            case Renew():
+                told += await self._gate.renew()
             case AskStatus():
                 pass
         return told
@@ -183,13 +204,17 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
     await asyncio.wait_for(writer.drain(), IDLE_S)
 
 
-def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
-    """A handler for SIGHUP: reload every model. What came of it is in the log. While one waits behind another, more of
-    them ask for nothing more."""
+def on_reload_signal(
+    loop: asyncio.AbstractEventLoop, renew: Callable[[], Awaitable[object]], reload: Callable[[], Awaitable[object]]
+) -> Callable[..., None]:
+    """A handler for SIGHUP: read tokens and certificates again, then reload every model; the one whatever comes of the
+    other, which is in the log. While one waits behind another, more of them ask for nothing more."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run() -> None:
         try:
+            with suppress(ConfigError):  # which is in the log
+                await renew()
             await reload()
         except REFUSALS as error:
             log.warning("reload: %s", error)

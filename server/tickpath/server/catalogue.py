@@ -57,10 +57,11 @@ class Canary:
 class Route:
     """Where a handle leads. `gone` says why, where that is nowhere."""
 
-    __slots__ = ("canary", "gone", "handle", "live", "shadow")
+    __slots__ = ("canary", "gone", "handle", "live", "model", "shadow")
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, model: str) -> None:
         self.handle = handle
+        self.model = model
         self.live: Version | None = None
         self.gone = Refusal(Code.UNKNOWN_MODEL, "")
         self.canary: Canary | None = None
@@ -158,6 +159,12 @@ class Catalogue:
         """Every version that a client may ask for by its label, with the handle that stays with it: made now, where
         nobody has asked for it before."""
         return tuple(self._pinned(version).info(version) for version in self.versions)
+
+    def ways(self) -> Iterator[tuple[Route, str, str]]:
+        """Every route, with the name of its model and the label of the version that it is pinned to, "" where it is
+        not."""
+        for (name, key), route in self._routes.items():
+            yield route, name, key if isinstance(key, str) else ""
 
     def add(self, version: Version, keep: bool = False) -> None:
         """A version is loaded. With `keep`, it stays until it is unloaded; else until nothing leads to it."""
@@ -262,7 +269,7 @@ class Catalogue:
 
     def _route(self, name: str, key: str | Signature) -> Route:
         if (route := self._routes.get((name, key))) is None:
-            route = self._routes[name, key] = Route(len(self.routes))
+            route = self._routes[name, key] = Route(len(self.routes), name)
             self.routes.append(route)
         return route
 

@@ -1,5 +1,5 @@
 """A process beside the core: started with it, restarted if it dies, gone when it goes. The core never waits for it
-while serving. The observer is one, the door another."""
+while serving. The observer is one, the door and the recorder are others."""
 
 import asyncio
 import json
@@ -16,8 +16,11 @@ log = logging.getLogger(__name__)
 # Starting a process holds the loop up for some 3 ms, so a child that can't live is tried less and less often.
 RESTART_S: Final = 1.0
 RESTART_S_MAX: Final = 60.0
-# Importing and binding take about half a second on a slow machine.
-START_S_MAX: Final = 10.0
+# Importing and binding take about half a second of a CPU, of which a process that steps aside gets a thirtieth where
+# twenty others want two CPUs (seen: four hundredths a second).
+START_S_MAX: Final = 60.0
+# One that holds nothing worth saving needs a moment.
+STOP_S_MAX: Final = 2.0
 # Its exit code when it can't have its port (see tickpath.observe.__main__ and tickpath.door.__main__).
 EXIT_ADDRESS: Final = 4
 
@@ -27,12 +30,16 @@ class ChildError(Exception):
 
 
 class ChildProcess(ABC):
-    """Runs a command that prints one JSON line when it serves. `name`: what people call it."""
+    """Runs a command that prints one JSON line when it serves. `name`: what people call it. `stop_s`: how long it may
+    take to end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, pass_fds: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, pass_fds: tuple[int, ...] = (), stop_s: float = STOP_S_MAX
+    ) -> None:
         self._loop = loop
         self._name = name
         self._pass_fds = pass_fds
+        self._stop_s = stop_s
         self._restart_s = RESTART_S
         self._started_s = 0.0
         self._process: subprocess.Popen[str] | None = None
@@ -111,19 +118,27 @@ class ChildProcess(ABC):
             os.close(self._pidfd)
             self._pidfd = -1
 
+    @property
+    def ended(self) -> bool:
+        """It does not run, for now."""
+        return self._process is not None and self._process.poll() is not None
+
+    def _ask_to_end(self, process: subprocess.Popen[str]) -> None:
+        process.terminate()
+
     def kill(self) -> None:
         """End it at once, without waiting for it."""
         if self._process is not None:
             self._process.kill()
 
     def stop(self) -> None:
-        """End it and wait for it: at most a moment, since it holds nothing worth saving."""
+        """End it and wait for it, at most as long as it may take."""
         self._stopping = True
         self._unwatch()
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._ask_to_end(self._process)
             try:
-                self._process.wait(timeout=2)
+                self._process.wait(self._stop_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -3,7 +3,6 @@ edge."""
 
 import re
 import reprlib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -11,7 +10,10 @@ import msgspec
 
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
+from tickpath.server.access_config import WORDS, ClientConfig, Group, Mode, TlsConfig, is_loopback, problem_of
+from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
+from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -23,7 +25,6 @@ NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 # A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-PLACE_PATTERN = r"^[^\0]+\Z"
 Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 FILE_NAME_PATTERN = r"^[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
@@ -32,6 +33,7 @@ _WORDS = {
     PLACE_PATTERN: "that is not empty and has no NUL in it",
     HOURS_PATTERN: "of hours as 09:30-16:00",
     FILE_NAME_PATTERN: "that names a file beside the model, without a folder",
+    **WORDS,
 }
 # A server of one core has no time for more; and every label set stays small enough to look at.
 MODELS_MAX = 64
@@ -40,12 +42,6 @@ Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
 # A share or an amount: what is no number, or no bound, gates nothing.
 Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
-# What is infinite, or no number, bounds nothing.
-Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-# A bound of every output, or of those named.
-Limit = Number | dict[str, Number] | None
-# What becomes of values that should not be. pass: nobody looks, so it costs nothing.
-Reaction = Literal["refuse", "flag", "pass"]
 
 
 class ConfigError(Exception):
@@ -66,25 +62,6 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[str, str] = {}
     # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
     warm_up: Literal["refuse", "pad"] = "refuse"
-
-
-class NumericPolicy(msgspec.Struct, frozen=True):
-    """One model's: what becomes of NaN and infinities in inputs and outputs, and of outputs out of bounds."""
-
-    inputs: Reaction = "refuse"
-    outputs: Reaction = "pass"
-    bounds: Reaction = "refuse"
-    output_min: Limit = None
-    output_max: Limit = None
-
-    @property
-    def checks_bounds(self) -> bool:
-        return self.bounds != "pass" and (self.output_min is not None or self.output_max is not None)
-
-    @property
-    def flags(self) -> bool:
-        """Whether an answer may carry a flag."""
-        return "flag" in (self.inputs, self.outputs) or (self.bounds == "flag" and self.checks_bounds)
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,14 +156,29 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: Place = "127.0.0.1"
     port: Port | None = 7070
     uds: Place | None = None
+    # What its metrics call it (tickpath_server_info); None: by its host and the address it listens on.
+    server_name: Name | None = None
+    # Who may connect there: its owner, and the group where there is one.
+    uds_mode: Mode | None = None
+    uds_group: Group | None = None
+    # Who may connect and what for; none: whoever can reach an address may ask anything (see access.py).
+    clients: tuple[ClientConfig, ...] = ()
+    # TLS on the TCP port; None: none.
+    tls: TlsConfig | None = None
+    # Listen beyond this machine though nobody is asked who he is.
+    insecure: bool = False
     observer_host: Place = "127.0.0.1"
     observer_port: Port | None = 9090
+    # Tokens, one of which a scrape must bring; None: none is asked for.
+    observer_token_file: Place | None = None
     # The Open Inference Protocol's door (tickpath.door), a process beside the core: REST, gRPC, or neither.
     oip_host: Place = "127.0.0.1"
     oip_port: Port | None = None
     oip_grpc_port: Port | None = None
-    # Whether who comes by the door may load and unload, as who may open `admin` can. HTTP asks nobody who he is.
+    # Whether who comes by the door may load and unload, as who may open `admin` can; of `clients`, those with `admin`.
     oip_admin: bool = False
+    # The token of those who bring none to the door; None: then they have none.
+    oip_token_file: Place | None = None
     # What is written to stderr: lines for people, or JSON objects for programs.
     log_format: LogFormat = "human"
     spin: bool = False
@@ -222,6 +214,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch_s: Seconds | None = None
     # Hours of the day, local time, in which nothing is loaded, unloaded or collected: `09:30-16:00`.
     quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
+    # What is asked and answered, kept in files (see record_config.py); None: nothing is.
+    record: RecordConfig | None = None
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -248,7 +242,33 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     if config.oip_admin and config.admin is None:
         raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
+    if config.tls is not None and config.uds is None and (config.oip_port, config.oip_grpc_port) != (None, None):
+        raise ConfigError("the door goes to the server by its Unix socket where the port speaks TLS: give a uds, too")
+    if problem := problem_of(config.clients, config.tls):
+        raise ConfigError(problem)
+    if not config.insecure:
+        _check_open(config)
+    if config.record is not None and (why := check_record(config.record)):
+        raise ConfigError(why)
     return config
+
+
+def _check_open(config: ServerConfig) -> None:
+    """Whoever can reach an address beyond this machine can ask there, unless somebody looks who he is."""
+    asks = bool(config.clients) or (config.tls is not None and config.tls.client_ca is not None)
+    open_places = {
+        "host": config.port is not None and not asks and config.host,
+        "oip_host": (config.oip_port, config.oip_grpc_port) != (None, None) and not config.clients and config.oip_host,
+        "observer_host": config.observer_port is not None and not config.observer_token_file and config.observer_host,
+    }
+    for key, host in open_places.items():
+        if host and not is_loopback(host):
+            remedy = "observer_token_file" if key == "observer_host" else "[[clients]] with tokens, and [tls]"
+            raise ConfigError(
+                f"{key} {host}: that is more than this machine, and whoever reaches it is asked for nothing: give "
+                f"{remedy}, listen on 127.0.0.1, or say --insecure (insecure = true) where only those who may can "
+                "get there"
+            )
 
 
 def _check_names(models: tuple[ModelConfig, ...]) -> None:
@@ -329,11 +349,19 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
     there are."""
     for pattern, words in _WORDS.items():
         problem = problem.replace(f"matching regex {pattern!r}", words)
-    kind = ModelConfig if "$.models" in problem else kind
+    tables: dict[str, type[msgspec.Struct]] = {
+        "$.models": ModelConfig,
+        "$.clients": ClientConfig,
+        "$.tls": TlsConfig,
+        "$.record": RecordConfig,
+    }
+    kind = next((inner for table, inner in tables.items() if table in problem), kind)
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
         steps = re.findall(r"\w+", place[1])
+        if any("token" in step for step in steps):  # a secret may have been put there
+            return problem
         if problem.startswith("Invalid enum value"):
             return problem + _choices(kind, steps[-1])
         return f"{problem}; {reprlib.repr(_value_at(values, steps))} came"
@@ -352,57 +380,3 @@ def _value_at(values: object, steps: list[str]) -> object:
 def _choices(kind: type[msgspec.Struct], field: str) -> str:
     types = {found.encode_name: found.type for found in msgspec.structs.fields(kind)}
     return f"; there are {', '.join(map(repr, get_args(types.get(field))))}"
-
-
-def parse_sizes(text: str) -> tuple[int | str, ...]:
-    """A shape as it is typed: `N,120,3` -> ("N", 120, 3), and nothing for a scalar. Raises ValueError."""
-    return tuple(size if size == "N" else parse_whole(size) for size in text.split(",")) if text else ()
-
-
-def parse_whole(text: str) -> int:
-    """A number above 0. Raises ValueError."""
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ValueError(f"expected whole numbers above 0 with commas between, {text!r} came")
-    return int(text)
-
-
-def read_config(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file, for `make_config`; a relative path of a model or a repository counts from the
-    file's folder, `false` stands for no port, and a shape may be typed as on the command line. Raises ConfigError."""
-    values = read_toml(path)
-    for port in ("port", "observer_port", "oip_port", "oip_grpc_port"):  # TOML has no None
-        if values.get(port) is False:
-            values[port] = None
-    if isinstance(repository := values.get("repository"), str):
-        values["repository"] = str(path.parent / repository)
-    if isinstance(models := values.get("models"), list):
-        values["models"] = [settle_model(model, path) if isinstance(model, dict) else model for model in models]
-    return values
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """The plain values of a TOML file. Raises ConfigError."""
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-
-
-def settle_model(model: dict[str, object], file: Path) -> dict[str, object]:
-    """A model's plain values as they are meant in this file: paths count from its folder, shapes may be typed as on the
-    command line. Raises ConfigError."""
-    settled = dict(model)
-    if isinstance(path := model.get("path"), str):
-        settled["path"] = str(file.parent / path)
-    if isinstance(shapes := model.get("shapes"), dict):
-        settled["shapes"] = {name: _settle_shape(name, shape, file) for name, shape in shapes.items()}
-    return settled
-
-
-def _settle_shape(name: str, shape: object, file: Path) -> object:
-    try:
-        return parse_sizes(shape) if isinstance(shape, str) else shape
-    except ValueError as error:
-        raise ConfigError(f"{file}: the shape of {name!r}: {error}, or N for the batch axis") from None

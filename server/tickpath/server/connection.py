@@ -40,6 +40,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
         self._closing = False
         self._done_reading = False  # nothing more can come, or there is no room to wait for it
         self._writable = True
+        self._half_closes = True  # TLS ends both ways at once
         self._last_words: Failure | None = None
         self._timer = Timer(service.loop)  # what the client is waited for: Hello, a frame's rest, its end
         self._watch: ReaderWatch  # from connection_made on
@@ -75,6 +76,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         config, loop = self._service.config, self._service.loop
         self._transport = cast(asyncio.Transport, transport)
+        self._half_closes = self._transport.can_write_eof()
         self._transport.set_write_buffer_limits(high=config.write_bytes_max)
         self._watch = ReaderWatch(loop, self._transport, config.write_stall_s, self._stalled)
         if self._service.opened(self):
@@ -139,6 +141,11 @@ class Connection(asyncio.BufferedProtocol, ABC):
         self._timer.stop()
         self.leave()
 
+    def _refuse_session(self, code: Code, message: str) -> None:
+        """The client broke the protocol."""
+        self._records.add(GlobalCell.PROTOCOL_ERRORS)
+        self._end_with(code, message)
+
     def _turn_away(self) -> None:
         """There is no room for this client. While few such linger, it learns so whatever it has sent already."""
         limit = self._service.limits.sessions_max
@@ -151,7 +158,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
         if self._last_words is not None:
             self._write(self._last_words)
         self._deaf = self._closing = True
-        if self._done_reading:
+        if self._done_reading or not self._half_closes:
             self._transport.close()
         else:
             self._transport.write_eof()

@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Set
 from contextlib import ExitStack, closing
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
@@ -23,22 +23,34 @@ import uvloop
 from tickpath.engines import DeviceLostError
 from tickpath.logs import logging_to_stderr
 from tickpath.observe.records import GlobalCell, RecordWriter, State
+from tickpath.server.access import Access, read
 from tickpath.server.admin import LINE_BYTES_MAX, Admin, on_reload_signal
 from tickpath.server.catalogue import Catalogue
 from tickpath.server.child_process import ChildProcess
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.deployment import Deployment
 from tickpath.server.door_process import DoorProcess
+from tickpath.server.gate import Closes, Gate
 from tickpath.server.housekeeping import Housekeeping
 from tickpath.server.lane import DeviceLost
-from tickpath.server.listeners import BACKLOG, address_of, listen_tcp, listen_unix, remove_file
+from tickpath.server.listeners import (
+    GROUP_TOO,
+    OWNER_ALONE,
+    address_of,
+    listen_tcp,
+    listen_unix,
+    remove_file,
+)
 from tickpath.server.loader import Loader
 from tickpath.server.observer_process import ObserverProcess
 from tickpath.server.polling import Polling
 from tickpath.server.ready import Ready
+from tickpath.server.recorder_process import RecorderProcess
+from tickpath.server.recording import Recording
+from tickpath.server.sd_notify import ServiceManager
 from tickpath.server.service import Service
-from tickpath.server.session import Session
 from tickpath.server.source import ModelSource
+from tickpath.server.tls import HANDSHAKES_MAX
 from tickpath.server.warmup import warm_network_path
 from tickpath.server.watch import watch
 
@@ -62,17 +74,22 @@ def run(config: ServerConfig, json_lines: bool = False) -> int:
     With `json_lines`, what happens is printed to stdout as one JSON object a line, for whoever started this process.
     """
     # The records outlive the loop: whatever it still runs as it ends may count in them.
-    with logging_to_stderr(config.log_format), closing(RecordWriter()) as records:
-        return uvloop.run(_Core(config, json_lines, records).serve())
+    with (
+        logging_to_stderr(config.log_format),
+        closing(RecordWriter()) as records,
+        closing(ServiceManager.of(os.environ)) as manager,
+    ):
+        return uvloop.run(_Core(config, json_lines, records, manager).serve())
 
 
 class _Core:
     """One life of the process."""
 
-    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter) -> None:
+    def __init__(self, config: ServerConfig, json_lines: bool, records: RecordWriter, manager: ServiceManager) -> None:
         self._config = config
         self._json_lines = json_lines
         self._records = records
+        self._manager = manager
         self._stop = asyncio.Event()
         self._lost: DeviceLostError | None = None
         self._outlasting = ExitStack()  # what would outlast this process, were it to end without a word
@@ -84,32 +101,38 @@ class _Core:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing is read yet
         with ExitStack() as stack:
             listening = stack.enter_context(ExitStack())
+            access = Access(config, read(config))
             listeners, admin = self._listen(listening), self._listen_admin(listening)
             poll_ns = _poll_ns(config)
             other_cpus = _pin(config.cpu)
-            observer = self._start_observer(loop, other_cpus, stack)
+            observer = self._start_observer(loop, listeners, other_cpus, stack)
             door = self._start_door(loop, listeners, other_cpus, stack)
+            recording, recorder = self._start_recorder(loop, other_cpus, stack)
             service = Service(config, Catalogue(), records, loop, _sessions_max(config), Polling(loop, poll_ns))
+            gate = Gate(service, access, recording)
             loader = Loader(loop, other_cpus, config.frame_bytes_max)
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
             # What has come since its files were read is loaded as soon as it serves.
-            signal.signal(signal.SIGHUP, on_reload_signal(loop, deployment.reload))
+            signal.signal(signal.SIGHUP, on_reload_signal(loop, gate.renew, self._reload(deployment)))
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
-            for child in filter(None, (observer, door)):
+            for child in filter(None, (observer, door, recorder)):
                 await child.ready()
-            housekeeping = Housekeeping(loop, records, deployment)
+            if recording is not None:
+                recording.start(service, loop)
+            housekeeping = Housekeeping(loop, records, deployment, self._manager)
             housekeeping.start()
             stack.callback(housekeeping.stop)
             service.polling.start()
-            servers = [await _accept(loop, service, listener) for listener in listeners]
-            await self._take_orders(deployment, admin, stack)
+            servers = [await gate.open(listener) for listener in listeners]
+            await self._take_orders(deployment, gate, admin, stack)
             _on_stop_signals(lambda *_: self._stop.set())
             records.set_cell(GlobalCell.STATE, State.READY)
-            self._announce([address_of(listener) for listener in listeners], observer, door)
+            self._announce([gate.address_of(listener) for listener in listeners], observer, door)
             await self._stop.wait()
+            self._manager.stopping()
             # A socket's file goes while we still listen on it: afterwards it could be our successor's.
             listening.close()
             await self._drain(service, servers)
@@ -118,6 +141,15 @@ class _Core:
         if self._lost is not None:
             raise self._lost
         return EXIT_OK
+
+    def _reload(self, deployment: Deployment) -> Callable[[], Awaitable[None]]:
+        """What SIGHUP asks for, as `systemctl reload` does."""
+
+        async def reload() -> None:
+            with self._manager.reloading():
+                await deployment.reload()
+
+        return reload
 
     def _device_lost(self, loop: asyncio.AbstractEventLoop) -> DeviceLost:
         """What a lane tells on whichever thread it runs."""
@@ -149,7 +181,9 @@ class _Core:
         if config.port is not None:
             listeners.append(stack.enter_context(listen_tcp(config.host, config.port)))
         if config.uds is not None:
-            listeners.append(self._listen_unix(config.uds, "--uds", stack))
+            mode = GROUP_TOO if config.uds_group else OWNER_ALONE
+            mode = int(config.uds_mode, 8) if config.uds_mode else mode
+            listeners.append(self._listen_unix(config.uds, "--uds", stack, mode, config.uds_group))
         if config.observer_port is not None:
             # The observer listens itself, later; that it can't is known now.
             listen_tcp(config.observer_host, config.observer_port, "observer_host", "--observer-port").close()
@@ -159,27 +193,27 @@ class _Core:
         return listeners
 
     def _listen_admin(self, stack: ExitStack) -> socket.socket | None:
-        """Opened with permissions for this user alone: a moment in which others may connect is one too many."""
+        """For this user alone."""
         if self._config.admin is None:
             return None
-        mask = os.umask(0o177)
-        try:
-            return self._listen_unix(self._config.admin, "--admin", stack)
-        finally:
-            os.umask(mask)
+        return self._listen_unix(self._config.admin, "--admin", stack)
 
-    def _listen_unix(self, place: str, option: str, stack: ExitStack) -> socket.socket:
+    def _listen_unix(
+        self, place: str, option: str, stack: ExitStack, mode: int = OWNER_ALONE, group: str | None = None
+    ) -> socket.socket:
         path = Path(place)
-        listener = stack.enter_context(listen_unix(path, option))
+        listener = stack.enter_context(listen_unix(path, option, mode, group))
         for end in (stack, self._outlasting):
             end.callback(remove_file, path, path.stat().st_ino)
         return listener
 
-    async def _take_orders(self, deployment: Deployment, admin: socket.socket | None, stack: ExitStack) -> None:
+    async def _take_orders(
+        self, deployment: Deployment, gate: Gate, admin: socket.socket | None, stack: ExitStack
+    ) -> None:
         """From here on an operator may change what is served: by the admin socket, and by the repository."""
         loop = asyncio.get_running_loop()
         if admin is not None:
-            talk = Admin(deployment).talk
+            talk = Admin(deployment, gate).talk
             server = await asyncio.start_unix_server(talk, sock=admin, limit=LINE_BYTES_MAX)
             stack.callback(server.close)
         if self._config.watch_s is not None:
@@ -187,12 +221,16 @@ class _Core:
             stack.callback(watching.cancel)
 
     def _start_observer(
-        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listeners: list[socket.socket],
+        cpus: Set[int] | None,
+        stack: ExitStack,
     ) -> ObserverProcess | None:
-        config = self._config
-        if config.observer_port is None:
+        if self._config.observer_port is None:
             return None
-        observer = ObserverProcess(loop, self._records.fd, config.observer_host, config.observer_port, cpus)
+        name = f"{socket.gethostname()}/{address_of(listeners[0])}"
+        observer = ObserverProcess(loop, self._records.fd, self._config, name, cpus)
         return self._started(observer, stack)
 
     def _start_door(
@@ -208,6 +246,15 @@ class _Core:
         address = address_of(listeners[-1])  # the Unix socket, where there is one: the shortest way
         return self._started(DoorProcess(loop, config, address, cpus), stack)
 
+    def _start_recorder(
+        self, loop: asyncio.AbstractEventLoop, cpus: Set[int] | None, stack: ExitStack
+    ) -> tuple[Recording, RecorderProcess] | tuple[None, None]:
+        if self._config.record is None:
+            return None, None
+        recording = Recording(self._config.record)
+        stack.callback(recording.stop)
+        return recording, self._started(RecorderProcess(loop, recording, self._config.log_format, cpus), stack)
+
     def _started(self, child: Child, stack: ExitStack) -> Child:
         self._outlasting.callback(child.kill)
         stack.callback(child.stop)
@@ -218,6 +265,7 @@ class _Core:
         seconds = _age_s()
         url = observer.url if observer is not None else None
         oip = [address for address in (door.http, door.grpc) if address] if door is not None else []
+        self._manager.ready(f"serving on {' and '.join(addresses)}")
         log.info(
             "ready after %.2f s on %s%s%s",
             seconds,
@@ -234,7 +282,7 @@ class _Core:
             sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
             sys.stdout.flush()
 
-    async def _drain(self, service: Service, servers: list[asyncio.AbstractServer]) -> None:
+    async def _drain(self, service: Service, servers: list[Closes]) -> None:
         """Accept nobody, take nothing new, answer what is in flight, in bounded time; refuse what has not begun by
         then."""
         log.info("draining: %d sessions", len(service.sessions))
@@ -277,12 +325,6 @@ def _age_s() -> float:
     return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def _accept(loop: asyncio.AbstractEventLoop, service: Service, listener: socket.socket) -> asyncio.AbstractServer:
-    if listener.family == socket.AF_UNIX:
-        return await loop.create_unix_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
-    return await loop.create_server(lambda: Session(service), sock=listener, backlog=BACKLOG)
-
-
 def _pin(cpu: int | None) -> Set[int] | None:
     """Put the loop's thread on `cpu`. Returns the other processors, for threads that must not compete with it; None:
     anywhere."""
@@ -308,7 +350,7 @@ def _sessions_max(config: ServerConfig) -> int:
     with."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    room = max(1, hard - DESCRIPTORS_RESERVED)
+    room = max(1, hard - DESCRIPTORS_RESERVED - (HANDSHAKES_MAX if config.tls else 0))
     if room < config.sessions_max:
         log.warning(
             "sessions_max lowered from %d to %d: the limit of open files is %d (ulimit -n)",

@@ -26,6 +26,8 @@ class DoorProcess(ChildProcess):
             "admin": config.admin if config.oip_admin else None,
             "message_bytes_max": config.frame_bytes_max,
             "core_pid": os.getpid(),
+            "token_file": config.oip_token_file,
+            "bearer": bool(config.clients),
             "log_format": config.log_format,
         }
         self._cpus = cpus

@@ -1,5 +1,5 @@
-"""What the core does beside requests: ten times a second it notes its loop's lag and its queues, and once in a while
-collects what little there is."""
+"""What the core does beside requests: ten times a second it notes its loop's lag and its queues and feeds the service
+manager's watchdog, and once in a while collects what little there is."""
 
 import asyncio
 import gc
@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import Final, Protocol
 
 from tickpath.observe.records import EventKind, GlobalCell, RecordWriter, VersionCell
+from tickpath.server.sd_notify import ServiceManager
 from tickpath.server.version import Version
 
 PERIOD_S: Final = 0.1
@@ -38,10 +39,13 @@ class Served(Protocol):
 class Housekeeping:
     """Runs on the loop's thread from `start` until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, records: RecordWriter, served: Served) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, records: RecordWriter, served: Served, manager: ServiceManager
+    ) -> None:
         self._loop = loop
         self._records = records
         self._served = served
+        self._manager = manager
         self._due_ns = 0
         self._lag_ns_max = 0  # in this window
         self._lag_ns_max_before = 0  # in the one before
@@ -88,7 +92,9 @@ class Housekeeping:
         self._records.event(EventKind.GC, start_ns, end_ns, freed)
 
     def _turn(self) -> None:
-        self._beat(monotonic_ns())
+        now_ns = monotonic_ns()
+        self._beat(now_ns)
+        self._manager.feed(now_ns)
         for version in self._served.versions:
             self._records.set_version(version.place, VersionCell.QUEUE_DEPTH, version.executor.waiting_count())
         quiet = self._served.is_quiet

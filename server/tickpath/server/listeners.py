@@ -2,6 +2,8 @@
 once."""
 
 import errno
+import os
+import shutil
 import socket
 import stat
 from contextlib import suppress
@@ -21,6 +23,10 @@ KEEPALIVE = {
     socket.TCP_USER_TIMEOUT: 60_000,
 }
 
+
+# Who may connect to a Unix socket, unless told otherwise.
+OWNER_ALONE: Final = 0o600
+GROUP_TOO: Final = 0o660
 
 # What to do about it. {host} and {port}: where the two are set.
 _TCP_REMEDIES: Final = {
@@ -57,14 +63,15 @@ def listen_tcp(host: str, port: int, host_from: str = "--host", port_from: str =
     return listener
 
 
-def listen_unix(path: Path, option: str = "--uds") -> socket.socket:
+def listen_unix(path: Path, option: str = "--uds", mode: int = OWNER_ALONE, group: str | None = None) -> socket.socket:
     """A listening Unix socket. One left behind by a server that is gone is replaced; anything else there is an error.
+    `mode`, `group`: who may connect; the file never has more permissions, and nobody can connect before it is all set.
     Raises AddressError, which says what to do with the option named."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_left_behind(path):
             path.unlink(missing_ok=True)
-        listener.bind(str(path))
+        _bind(listener, path, mode, group)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -77,6 +84,25 @@ def listen_unix(path: Path, option: str = "--uds") -> socket.socket:
         raise _address_error(str(path), error, remedy) from None
     listener.setblocking(False)
     return listener
+
+
+def _bind(listener: socket.socket, path: Path, mode: int, group: str | None) -> None:
+    mask = os.umask(0o777 & ~OWNER_ALONE)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    try:
+        if group is not None:
+            shutil.chown(path, group=group)
+        path.chmod(mode)
+    except (LookupError, OSError) as error:
+        path.unlink()
+        reason = "there is no such group" if isinstance(error, LookupError) else (error.strerror or str(error))
+        raise AddressError(
+            f"can't give {path} to group {group} with mode {mode:04o}: {reason}; give another uds_group, one that this "
+            "user belongs to"
+        ) from None
 
 
 def _address_error(address: str, error: Exception, remedy: str) -> AddressError:

@@ -10,7 +10,7 @@ from typing import Final
 from tickpath.engines import TensorSpec
 from tickpath.graphs import Bounds, OutputRules
 from tickpath.server.admission import Refusal
-from tickpath.server.config import Limit, NumericPolicy
+from tickpath.server.numeric_config import Limit, NumericPolicy
 from tickpath.wire import Code, Flag
 
 OUTPUT_FLAGS: Final = int(Flag.OUTPUT_NON_FINITE | Flag.OUTPUT_OUT_OF_BOUNDS)

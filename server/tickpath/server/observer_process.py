@@ -1,30 +1,50 @@
 """The observer, as the core starts it."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Set
 from typing import Any
 
 from tickpath.server.child_process import ChildProcess
+from tickpath.server.config import ServerConfig
 
 
 class ObserverProcess(ChildProcess):
-    """Runs `python -m tickpath.observe` on the records behind `records_fd`."""
+    """Runs `python -m tickpath.observe` on the records behind `records_fd`, and gives each the memory in which the one
+    before it counted. `name`: what the server is called where its configuration does not say."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, records_fd: int, host: str, port: int, cpus: Set[int] | None
+        self, loop: asyncio.AbstractEventLoop, records_fd: int, config: ServerConfig, name: str, cpus: Set[int] | None
     ) -> None:
-        super().__init__(loop, "the observer", (records_fd,))
+        self._tally_fd = os.memfd_create("tickpath-tally")
+        super().__init__(loop, "the observer", (records_fd, self._tally_fd))
         self._records_fd = records_fd
-        self._host = host
-        self._port = port
+        self._server_name = config.server_name or name
+        self._host = config.observer_host
+        self._port = config.observer_port or 0
         self._cpus = cpus
+        self._token_file = config.observer_token_file
         self.url = ""
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "tickpath.observe", "--records-fd", str(self._records_fd)]
-        command += ["--host", self._host, "--port", str(self._port)]
+        command += [
+            "--tally-fd",
+            str(self._tally_fd),
+            "--name",
+            self._server_name,
+            "--host",
+            self._host,
+            "--port",
+            str(self._port),
+        ]
+        command += ["--token-file", self._token_file] if self._token_file else []
         return [*command, "--cpus", ",".join(map(str, sorted(self._cpus)))] if self._cpus else command
+
+    def stop(self) -> None:
+        super().stop()
+        os.close(self._tally_fd)
 
     def told(self, line: dict[str, Any]) -> None:
         self.url = line["observer"]

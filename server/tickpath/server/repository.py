@@ -28,9 +28,8 @@ from tickpath.server.config import (
     check,
     check_model,
     convert,
-    read_toml,
-    settle_model,
 )
+from tickpath.server.config_file import read_toml, settle_model
 
 MODEL_FILES: Final = ("model.onnx", "model.pt2", "model.plan", "model.ov")
 SETTINGS_FILE: Final = "model.toml"

@@ -17,7 +17,7 @@ from importlib.metadata import version as version_of
 from time import monotonic_ns
 from typing import Final, cast
 
-from tickpath.observe.records import GlobalCell, VersionCell
+from tickpath.observe.records import VersionCell
 from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, check_hello, refuse_form, refuse_handle, refuse_load
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
@@ -40,6 +40,7 @@ from tickpath.wire import (
     FrameDecoder,
     Goodbye,
     Infer,
+    ModelInfo,
     ModelList,
     Models,
     OpenFeed,
@@ -114,7 +115,7 @@ class Session(Connection):
             )
         else:
             self._end_when_done()
-        return not self._closing
+        return not self._closing and self._half_closes
 
     # -- frames --
 
@@ -309,9 +310,7 @@ class Session(Connection):
             return
         match message:
             case Models(id=request_id, versions=versions):
-                catalogue = self._service.catalogue
-                infos = catalogue.version_infos() if versions else catalogue.infos()
-                self._write(ModelList(request_id, infos, self._service.limits))
+                self._write(ModelList(request_id, self._listed(versions), self._service.limits))
             case Ping(id=request_id):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):
@@ -331,9 +330,13 @@ class Session(Connection):
         self.key = key_of(hello.client)
         self._client = hello.client
         self._timer.stop()
-        self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._service.catalogue.infos()))
+        self._write(Welcome(PROTOCOL_VERSION, SERVER_NAME, self._service.limits, self._listed(False)))
         if self._service.draining:
             self.say_goodbye()
+
+    def _listed(self, versions: bool) -> tuple[ModelInfo, ...]:
+        catalogue = self._service.catalogue
+        return catalogue.version_infos() if versions else catalogue.infos()
 
     def _cancel(self, request_id: int) -> None:
         version = self._in_flight.get(request_id)
@@ -374,11 +377,6 @@ class Session(Connection):
             self._records.add_version(version.place, stage)
         if refusal.flags:
             self._records.flagged(version.place, refusal.flags)
-
-    def _refuse_session(self, code: Code, message: str) -> None:
-        """The client broke the protocol."""
-        self._records.add(GlobalCell.PROTOCOL_ERRORS)
-        self._end_with(code, message)
 
     def _ended(self, request_id: int, version: Version) -> TakenTick | None:
         """A request that waited does so no more. Returns what its feed knows of it, if it is a tick."""

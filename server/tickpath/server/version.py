@@ -94,11 +94,20 @@ def start_version(
     return Version(
         place=place,
         config=config,
-        info=ModelInfo(name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds),
+        info=ModelInfo(
+            name, config.version, 0, prepared.inputs, prepared.outputs, buckets, prepared.feeds, spec.sha256
+        ),
         rules=prepared.rules,
         executor=executor,
         description=VersionDescription(
-            name, config.version, spec.runtime, spec.precision, spec.sha256, executor.kind, buckets
+            name,
+            config.version,
+            spec.runtime,
+            spec.precision,
+            spec.sha256,
+            executor.kind,
+            buckets,
+            eager_buckets=spec.eager_buckets,
         ),
         engine=prepared.engine,
         lane=lane,

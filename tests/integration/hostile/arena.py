@@ -2,7 +2,6 @@
 rule beside them, whose answers must not suffer."""
 
 import enum
-import socket
 import threading
 import time
 import urllib.request
@@ -158,13 +157,6 @@ def crowd(server: RunningServer, count: int) -> Iterator[list[Peer]]:
         yield [stack.enter_context(Peer(server.connect())) for _ in range(count)]
 
 
-def connect_unix(server: RunningServer) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(WAIT_S_MAX)
-    connection.connect(server.uds.removeprefix("unix:"))
-    return connection
-
-
 def eventually(condition: Callable[[], bool], what: str) -> None:
     """Wait until it is so."""
     end_s = time.monotonic() + WAIT_S_MAX
@@ -189,7 +181,7 @@ class Neighbour:
     each answer."""
 
     def __init__(self, server: RunningServer) -> None:
-        self._peers = [Peer(server.connect()), Peer(connect_unix(server))]
+        self._peers = [Peer(server.connect()), Peer(server.connect_unix())]
         self._stop = threading.Event()
         self._asked = 0
         self._error: BaseException | None = None

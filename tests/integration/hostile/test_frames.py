@@ -8,7 +8,6 @@ from itertools import count
 import pytest
 from tests.integration.hostile.arena import (
     Model,
-    connect_unix,
     crowd,
     echo,
     expect_answers,
@@ -68,7 +67,7 @@ def test_a_length_costs_nothing_until_its_bytes_come(usual: RunningServer) -> No
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_a_frame_cut_off_by_the_end(usual: RunningServer, sent_bytes: int, unix: bool) -> None:
     request = echo(1)
-    with Peer(connect_unix(usual) if unix else usual.connect()) as peer:
+    with Peer(usual.connect_unix() if unix else usual.connect()) as peer:
         peer.greet()
         peer.socket.sendall(peer.frame(request) + peer.frame(echo(2))[:sent_bytes])
         peer.socket.shutdown(socket.SHUT_WR)

@@ -6,7 +6,6 @@ import socket
 import pytest
 from tests.integration.hostile.arena import (
     Model,
-    connect_unix,
     echo,
     eventually,
     expect_answers,
@@ -84,7 +83,7 @@ def test_who_is_lost_takes_back_what_has_not_started(usual: RunningServer) -> No
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_who_shuts_its_sending_side_still_gets_its_answers(usual: RunningServer, unix: bool) -> None:
     requests = [echo(1), slow(2), slow(3), slow(4)]
-    with Peer(connect_unix(usual) if unix else usual.connect()) as peer:
+    with Peer(usual.connect_unix() if unix else usual.connect()) as peer:
         peer.greet()
         peer.send(*requests)
         peer.socket.shutdown(socket.SHUT_WR)

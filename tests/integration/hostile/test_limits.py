@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.integration.hostile.arena import (
     Neighbour,
-    connect_unix,
     crowd,
     echo,
     eventually,
@@ -43,7 +42,7 @@ def full(strict: RunningServer) -> Iterator[list[Peer]]:
 @pytest.mark.parametrize("eager", [False, True], ids=["silent", "eager"])
 def test_one_session_too_many(strict: RunningServer, full: list[Peer], unix: bool, eager: bool) -> None:
     """It is told, also when it has said a lot before it listens; and others are served."""
-    with Peer(connect_unix(strict) if unix else strict.connect()) as peer:
+    with Peer(strict.connect_unix() if unix else strict.connect()) as peer:
         if eager:
             peer.send(Hello(PROTOCOL_VERSION, "eager"), *map(echo, range(1, 200)))
             time.sleep(0.01)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 from tests.fuzz.test_any_bytes import mutate
-from tests.integration.hostile.arena import Model, connect_unix, echo, expect_answers, slow
+from tests.integration.hostile.arena import Model, echo, expect_answers, slow
 from tests.peer import Peer
 from tests.serving import RunningServer
 
@@ -84,7 +84,7 @@ def outcome(stream: bytes, frame_bytes_max: int) -> tuple[int | None, Code | Non
 
 def check(server: RunningServer, frame_bytes_max: int, stream: bytes, unix: bool) -> None:
     """The stream gets what it must; and then a client that keeps the rules is served."""
-    with Peer(connect_unix(server) if unix else server.connect()) as peer:
+    with Peer(server.connect_unix() if unix else server.connect()) as peer:
         peer.socket.sendall(stream)
         peer.socket.shutdown(socket.SHUT_WR)
         replies = []

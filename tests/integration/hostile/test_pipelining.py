@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.integration.hostile.arena import connect_unix, echo, expect_answers, expect_end, is_answer, slow
+from tests.integration.hostile.arena import echo, expect_answers, expect_end, is_answer, slow
 from tests.peer import Peer
 from tests.serving import RunningServer
 
@@ -13,7 +13,7 @@ from tickpath.wire import Code, Ping, Pong, Result
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_a_thousand_requests_at_once_are_answered_in_order(usual: RunningServer, unix: bool) -> None:
     requests = [echo(number) for number in range(1, 1001)]
-    with Peer(connect_unix(usual) if unix else usual.connect()) as peer:
+    with Peer(usual.connect_unix() if unix else usual.connect()) as peer:
         peer.greet()
         peer.send(*requests)
         expect_answers(peer, *requests)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.integration.hostile.arena import (
-    connect_unix,
     echo,
     eventually,
     expect_answers,
@@ -92,7 +91,7 @@ def test_who_never_reads_is_dropped_and_counted(strict: RunningServer, asking: s
 @pytest.mark.parametrize("last", ["Goodbye", "the end", "a bad frame"])
 def test_who_leaves_and_never_reads_is_dropped_and_counted(strict: RunningServer, last: str) -> None:
     """A Unix socket's kernel buffer holds most of one such reply: so little waits that reading goes on."""
-    with one_more_dropped(strict), Peer(connect_unix(strict)) as peer:
+    with one_more_dropped(strict), Peer(strict.connect_unix()) as peer:
         peer.greet()
         peer.send(wide(1))
         match last:
@@ -107,7 +106,7 @@ def test_who_leaves_and_never_reads_is_dropped_and_counted(strict: RunningServer
 
 def test_who_leaves_and_reads_late_gets_it_all(strict: RunningServer) -> None:
     requests = [wide(1), slow(2), slow(3)]
-    with Peer(connect_unix(strict)) as peer:
+    with Peer(strict.connect_unix()) as peer:
         peer.greet()
         peer.send(*requests)
         peer.socket.shutdown(socket.SHUT_WR)

@@ -87,11 +87,13 @@ class Scrape:
 
 
 @contextmanager
-def observing(writer: RecordWriter, *more: str, port: int = 0) -> Iterator[Observing]:
-    """The real observer of these records, until the end of the block."""
+def observing(writer: RecordWriter, *more: str, port: int = 0, tally_fd: int | None = None) -> Iterator[Observing]:
+    """The real observer of these records, until the end of the block. `tally_fd`: where its counts outlive it."""
+    if tally_fd is not None:
+        more = (*more, "--tally-fd", str(tally_fd))
     process = subprocess.Popen(
         command(writer.fd, "--port", str(port), *more),
-        pass_fds=(writer.fd,),
+        pass_fds=(writer.fd,) if tally_fd is None else (writer.fd, tally_fd),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

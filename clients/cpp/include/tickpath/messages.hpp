@@ -227,7 +227,8 @@ struct TensorInfo {
     bool optional = false;
 };
 
-// A model as the server describes it. The last of `buckets` is the most rows that one request may have.
+// A model as the server describes it. The last of `buckets` is the most rows that one request may have; `sha256` is that
+// of its file, in hexadecimal, empty where the server does not tell.
 struct ModelInfo {
     std::string name;
     std::string version;
@@ -236,6 +237,7 @@ struct ModelInfo {
     std::vector<TensorInfo> outputs;
     std::vector<std::uint64_t> buckets;
     std::vector<std::string> feeds;
+    std::string sha256;
 };
 
 // A feed as the server describes it: `inputs` and `outputs` are a Tick's and its Result's, states aside.
@@ -334,6 +336,7 @@ inline ModelInfo read_model_info(Reader& in) {
     if (fields.required()) read_list(in, info.outputs, read_tensor_info);
     if (fields.required()) read_list(in, info.buckets, read_number);
     if (fields.next()) read_list(in, info.feeds, read_text);
+    if (fields.next()) info.sha256 = in.text();
     fields.skip_rest();
     return info;
 }

@@ -22,6 +22,7 @@ from tickpath.client.errors import (
     CancelledError,
     ConnectError,
     ConnectionLostError,
+    CredentialsError,
     DeadlineError,
     EngineFailedError,
     FeedGapError,
@@ -39,6 +40,8 @@ from tickpath.client.errors import (
 )
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import Reconnect
+from tickpath.client.tls import Tls
+from tickpath.client.token import token_file
 from tickpath.wire import Flag
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ __all__ = [
     "Client",
     "ConnectError",
     "ConnectionLostError",
+    "CredentialsError",
     "DeadlineError",
     "EngineFailedError",
     "Feed",
@@ -84,6 +88,8 @@ __all__ = [
     "RequestTimeoutError",
     "SupersededError",
     "TickpathError",
+    "Tls",
     "UnauthenticatedError",
     "UnknownModelError",
+    "token_file",
 ]

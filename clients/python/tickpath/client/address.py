@@ -1,4 +1,4 @@
-"""Where a server listens: "host:port", "[::1]:7070", ("host", port) or "unix:/path"."""
+"""Where a server listens: "host:port", "[::1]:7070", ("host", port), "tls://host:port" or "unix:/path"."""
 
 from typing import TypeAlias
 
@@ -7,16 +7,19 @@ import msgspec
 from tickpath.client.errors import AddressError
 
 UNIX_PREFIX = "unix:"
+TLS_PREFIX = "tls://"
 
 
 class TcpAddress(msgspec.Struct, frozen=True):
-    """A host (a name, or an IPv4 or IPv6 address without brackets) and a port."""
+    """A host (a name, or an IPv4 or IPv6 address without brackets) and a port. `encrypted`: TLS is spoken there."""
 
     host: str
     port: int
+    encrypted: bool = False
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        place = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return TLS_PREFIX + place if self.encrypted else place
 
 
 class UnixAddress(msgspec.Struct, frozen=True):
@@ -41,6 +44,11 @@ def parse_address(address: str | tuple[str, int]) -> Address:
         if not path:
             raise _unreadable(address)
         return UnixAddress(path)
+    if address.startswith(TLS_PREFIX):
+        inner = parse_address(address.removeprefix(TLS_PREFIX))
+        if not isinstance(inner, TcpAddress) or inner.encrypted:
+            raise _unreadable(address)
+        return TcpAddress(inner.host, inner.port, True)
     host, _, port_text = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         return _tcp(host[1:-1], port_text, address)
@@ -57,7 +65,7 @@ def _tcp(host: str, port: str, address: object) -> TcpAddress:
 
 def _unreadable(address: object) -> AddressError:
     return AddressError(
-        "expected host:port, [IPv6]:port, (host, port) or unix:/path with a port of 1 to 65535, "
+        "expected host:port, [IPv6]:port, (host, port), tls://host:port or unix:/path with a port of 1 to 65535, "
         f"got {address!r}{_hint(str(address))}"
     )
 

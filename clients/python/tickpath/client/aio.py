@@ -18,12 +18,15 @@ from tickpath.client.errors import (
     RefusedError,
     RequestTimeoutError,
     lost,
+    no_welcome,
     not_connected,
     unreachable,
 )
 from tickpath.client.feed_codec import Progress
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import RECONNECT, Reconnect
+from tickpath.client.tls import Tls, tls_for
+from tickpath.client.token import Token, token_now
 from tickpath.wire import Limits, ModelInfo
 
 
@@ -44,13 +47,15 @@ class AsyncClient:
         address: str | tuple[str, int],
         *,
         name: str = "python-asyncio",
-        token: str = "",
+        token: Token = "",
+        tls: Tls | None = None,
         timeout_s: float = 5.0,
         reconnect: Reconnect | None = RECONNECT,
     ) -> None:
         self._address = parse_address(address)
         self._name = name
         self._token = token
+        self._tls = tls_for(self._address, tls)
         self._timeout_s = timeout_s
         self._reconnect = reconnect
         self._connection: AioConnection | None = None
@@ -239,16 +244,16 @@ class AsyncClient:
         raise AssertionError("waits have no end")
 
     async def _open(self, deadline: Deadline) -> AioConnection:
-        conversation = Conversation(str(self._address), self._name, self._token)
+        conversation = Conversation(str(self._address), self._name, token_now(self._token))
         try:
-            connection = await open_connection(self._address, conversation)
+            connection = await open_connection(self._address, self._tls, conversation)
         except (OSError, UnicodeError) as error:  # UnicodeError: no name can be like this one
             raise unreachable(self._address, error) from None
         try:
             await connection.answer(conversation.hello(), deadline)
         except (RequestTimeoutError, ConnectionLostError) as error:
             connection.abort()
-            raise unreachable(self._address, f"no Welcome came ({error})") from None
+            raise no_welcome(self._address, error) from None
         except BaseException:
             connection.abort()
             raise

@@ -15,7 +15,8 @@ from tickpath.client.address import Address, UnixAddress
 from tickpath.client.conversation import Conversation, Request
 from tickpath.client.dead_peer import notice_dead_peer
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import TickpathError, lost, timed_out
+from tickpath.client.errors import TickpathError, lost, reason_of, timed_out
+from tickpath.client.tls import Tls, server_name
 
 T = TypeVar("T")
 
@@ -112,7 +113,8 @@ class AioConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(lost(self.conversation.address, exc or "the server closed it"))
+        reason = reason_of(exc) if isinstance(exc, OSError) else exc
+        self._fail(lost(self.conversation.address, reason or "the server closed it"))
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -143,13 +145,16 @@ class AioConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-async def open_connection(address: Address, conversation: Conversation) -> AioConnection:
-    """Raises OSError. Both loops turn TCP_NODELAY on by themselves."""
+async def open_connection(address: Address, tls: Tls | None, conversation: Conversation) -> AioConnection:
+    """Raises OSError, CredentialsError. Both loops turn TCP_NODELAY on by themselves."""
     loop = asyncio.get_running_loop()
     connection = AioConnection(conversation, loop)
     if isinstance(address, UnixAddress):
         await loop.create_unix_connection(lambda: connection, address.path)
     else:
-        transport, _ = await loop.create_connection(lambda: connection, address.host, address.port)
+        encrypted: dict[str, Any] = {}
+        if tls is not None:
+            encrypted = {"ssl": tls.context(), "server_hostname": server_name(address, tls)}
+        transport, _ = await loop.create_connection(lambda: connection, address.host, address.port, **encrypted)
         notice_dead_peer(transport.get_extra_info("socket"))
     return connection

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from tickpath.client.address import parse_address
-from tickpath.client.blocking_connection import SocketConnection, open_socket
+from tickpath.client.blocking_connection import SocketConnection, make_connection, open_socket
 from tickpath.client.blocking_feed import Feed
 from tickpath.client.codec import Codec, Inputs
 from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
@@ -18,12 +18,15 @@ from tickpath.client.errors import (
     ConnectionLostError,
     RefusedError,
     RequestTimeoutError,
+    no_welcome,
     not_connected,
     unreachable,
 )
 from tickpath.client.feed_codec import Progress
 from tickpath.client.prediction import Prediction
 from tickpath.client.reconnect import RECONNECT, Reconnect
+from tickpath.client.tls import Tls, tls_for
+from tickpath.client.token import Token, token_now
 from tickpath.wire import Limits, ModelInfo
 
 Waiting: TypeAlias = deque[tuple[Request[Prediction], Deadline]]
@@ -37,8 +40,10 @@ class Client:
             prediction = client.infer("mlp", np.zeros((1, 64), np.float32))
             prediction["y"], prediction.stages
 
-    `address`: "host:port", "[::1]:7070", ("host", port) or "unix:/path".
-    `name`, `token`: what the server is told at Hello.
+    `address`: "host:port", "[::1]:7070", ("host", port), "tls://host:port" or "unix:/path".
+    `name`, `token`: what the server is told at Hello. A token may be a function, such as `token_file(path)`, which is
+    asked at each connection.
+    `tls`: files for a tls:// address: whom to trust, and a certificate of this client's.
     `timeout_s`: how long a call may take, connecting included, where the call does not say.
     `reconnect`: how the next call that needs it opens a connection again; None: only `connect` opens one. What was in
     flight when a connection ended raises ConnectionLostError and is never sent again: it may have run.
@@ -54,13 +59,15 @@ class Client:
         address: str | tuple[str, int],
         *,
         name: str = "python",
-        token: str = "",
+        token: Token = "",
+        tls: Tls | None = None,
         timeout_s: float = 5.0,
         reconnect: Reconnect | None = RECONNECT,
     ) -> None:
         self._address = parse_address(address)
         self._name = name
         self._token = token
+        self._tls = tls_for(self._address, tls)
         self._timeout_s = timeout_s
         self._reconnect = reconnect
         self._lock = threading.Lock()
@@ -274,16 +281,18 @@ class Client:
         raise AssertionError("waits have no end")
 
     def _open(self, deadline: Deadline) -> SocketConnection:
+        token = token_now(self._token)
         try:
-            connected = open_socket(self._address, deadline)
+            connected = open_socket(self._address, self._tls, deadline)
         except (OSError, UnicodeError) as error:  # UnicodeError: no name can be like this one
             raise unreachable(self._address, error) from None
-        connection = SocketConnection(connected, Conversation(str(self._address), self._name, self._token))
+        conversation = Conversation(str(self._address), self._name, token)
+        connection = make_connection(connected, conversation, self._tls)
         try:
             connection.answer(connection.conversation.hello(), deadline)
         except (RequestTimeoutError, ConnectionLostError) as error:
             connection.close()
-            raise unreachable(self._address, f"no Welcome came ({error})") from None
+            raise no_welcome(self._address, error) from None
         except BaseException:
             connection.close()
             raise

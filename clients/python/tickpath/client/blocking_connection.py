@@ -13,11 +13,12 @@ import socket
 from select import POLLIN, POLLOUT, poll
 from typing import Any, NoReturn, TypeVar
 
-from tickpath.client.address import Address, UnixAddress
+from tickpath.client.address import Address, TcpAddress, UnixAddress
 from tickpath.client.conversation import Conversation, Request
 from tickpath.client.dead_peer import notice_dead_peer
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import ConnectionLostError, lost, timed_out
+from tickpath.client.errors import ConnectionLostError, lost, reason_of, timed_out
+from tickpath.client.tls import Tls, server_name
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class SocketConnection:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._lose(error.strerror)
+            self._lose(reason_of(error))
 
     def _send_rest(self, rest: memoryview, deadline: Deadline) -> None:
         while rest:
@@ -142,7 +143,7 @@ class SocketConnection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(error.strerror)
+            self._lose(reason_of(error))
         except BaseException:  # also Ctrl-C: bytes may be gone that were not looked at
             self.close()
             raise
@@ -152,14 +153,23 @@ class SocketConnection:
         raise lost(self.conversation.address, reason)
 
 
-def open_socket(address: Address, deadline: Deadline) -> socket.socket:
-    """Raises OSError."""
+def make_connection(connected: socket.socket, conversation: Conversation, tls: Tls | None) -> SocketConnection:
+    """Of what `open_socket` gave. Whoever speaks no TLS does not import it."""
+    if tls is None:
+        return SocketConnection(connected, conversation)
+    from tickpath.client.blocking_tls import TlsConnection
+
+    return TlsConnection(connected, conversation)
+
+
+def open_socket(address: Address, tls: Tls | None, deadline: Deadline) -> socket.socket:
+    """Connected, and past the handshake where there is `tls`. Raises OSError, CredentialsError."""
     timeout_s = max(1e-3, deadline.left_s())  # 0 would mean: don't wait at all
     if not isinstance(address, UnixAddress):
         connected = socket.create_connection((address.host, address.port), timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_dead_peer(connected)
-        return connected
+        return connected if tls is None else _encrypted(connected, address, tls, deadline)
     connected = socket.socket(socket.AF_UNIX)
     try:
         connected.settimeout(timeout_s)
@@ -168,3 +178,16 @@ def open_socket(address: Address, deadline: Deadline) -> socket.socket:
         connected.close()
         raise
     return connected
+
+
+def _encrypted(connected: socket.socket, address: TcpAddress, tls: Tls, deadline: Deadline) -> socket.socket:
+    try:
+        from tickpath.client.blocking_tls import TlsSocket
+
+        context = tls.context()
+        context.sslsocket_class = TlsSocket
+        connected.settimeout(max(1e-3, deadline.left_s()))
+        return context.wrap_socket(connected, server_hostname=server_name(address, tls))
+    except BaseException:
+        connected.close()
+        raise

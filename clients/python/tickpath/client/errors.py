@@ -2,6 +2,7 @@
 
 TickpathError
   AddressError          the address can't be read
+  CredentialsError      a token's file, a certificate or a key can't be read
   ConnectError          no connection could be opened
   ConnectionLostError   the connection ended while the request was in flight: it may have run, or not
   RequestTimeoutError   no answer came in time
@@ -20,6 +21,10 @@ class TickpathError(Exception):
 
 class AddressError(TickpathError):
     """The address is not one of the forms that `Client` takes."""
+
+
+class CredentialsError(TickpathError):
+    """What this client was to show of itself, or whom it was to trust, can't be read from its file."""
 
 
 class ConnectError(TickpathError):
@@ -157,10 +162,31 @@ def refusal(code: Code, message: str, next_sequence: int = 0) -> RefusedError:
 def unreachable(address: object, reason: object) -> ConnectError:
     """No connection to this address could be opened."""
     if isinstance(reason, OSError):
-        reason = reason.strerror or reason
+        reason = reason_of(reason)
     return ConnectError(
         f"can't connect to {address}: {reason}; is the server running there? `tickpath serve` starts one"
     )
+
+
+def no_welcome(address: object, error: TickpathError) -> ConnectError:
+    """Something took the connection, and ended it or said nothing."""
+    hint = (
+        "" if "://" in str(address) or str(address).startswith("unix:") else f", and is it plain, not tls://{address}"
+    )
+    return ConnectError(f"can't connect to {address}: no Welcome came ({error}); is that a tickpath server{hint}?")
+
+
+def reason_of(error: OSError) -> str:
+    """In words. Of TLS, what its library says by a constant's name and a place in its source."""
+    said = getattr(error, "verify_message", "")
+    if said:
+        return f"the server's certificate is refused: {said}"
+    constant = getattr(error, "reason", "") or ""
+    if constant in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
+        return "it does not speak TLS there: leave tls:// out, or give the port that does"
+    if constant:
+        return f"TLS: {constant.replace('_', ' ').lower()}"
+    return error.strerror or str(error)
 
 
 def not_connected(address: object) -> ConnectError:

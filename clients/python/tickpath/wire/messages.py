@@ -72,7 +72,8 @@ class TensorInfo(Message, frozen=True):
 
 class ModelInfo(Message, frozen=True):
     """A model as a client sees it. `handle` names it in requests, on this connection only; `buckets` ascend, and the
-    last one is the most rows a request may have. `feeds` are the kinds of feeds that it keeps: "window" or "carry"."""
+    last one is the most rows a request may have. `feeds` are the kinds of feeds that it keeps: "window" or "carry".
+    `sha256` is that of the model file, in hexadecimal; empty where the server does not tell."""
 
     name: str
     version: str
@@ -81,6 +82,7 @@ class ModelInfo(Message, frozen=True):
     outputs: tuple[TensorInfo, ...]
     buckets: tuple[Natural, ...]
     feeds: tuple[str, ...] = ()
+    sha256: str = ""
 
 
 class Limits(Message, frozen=True):
@@ -104,6 +106,10 @@ class Hello(Message, frozen=True, tag=1):
     protocol: Natural
     client: Annotated[str, msgspec.Meta(max_length=CLIENT_CHARS_MAX)]
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
+
+    def __repr__(self) -> str:
+        """Never the token, wherever it is printed."""
+        return f"Hello(protocol={self.protocol}, client={self.client!r}, token={'...' if self.token else ''!r})"
 
 
 class Welcome(Message, frozen=True, tag=2):

@@ -41,8 +41,8 @@ class CudaEngine:
         self._closed = False
         self.graphs = 0
         """How many slots have been captured."""
-        self.eager_graphs = 0
-        """How many of them run without a graph, since theirs failed."""
+        self.eager_buckets: tuple[int, ...] = ()
+        """The rows of those that run without a graph, since theirs failed."""
         with ExitStack() as stack:
             self.device = _device_for(engine)
             stack.callback(self.device.close)
@@ -54,8 +54,9 @@ class CudaEngine:
     def spec(self) -> EngineSpec:
         """The engine's own; `runtime` also names the device, and says whether all slots are captured."""
         spec = self._engine.spec
-        graph = "eager" if self.eager_graphs else "captured"
-        return replace(spec, runtime=f"{spec.runtime} on {self.device.name}, graph: {graph}")
+        graph = "eager" if self.eager_buckets else "captured"
+        runtime = f"{spec.runtime} on {self.device.name}, graph: {graph}"
+        return replace(spec, runtime=runtime, eager_buckets=self.eager_buckets)
 
     def capture(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> CudaGraph:
         """A graph bound to the tensors of one slot, all in one PinnedArena, inputs first. Raises ValueError where they
@@ -142,7 +143,7 @@ class CudaEngine:
     def _fall_back(self, rows: int, error: EngineFailedError) -> None:
         if self._options.strict:
             raise EngineFailedError(f"the bucket of {rows} rows can't be captured: {error}") from error
-        self.eager_graphs += 1
+        self.eager_buckets += (rows,)
         log.warning("the bucket of %d rows runs without a graph, which is slower: %s", rows, error)
 
 

@@ -1,0 +1,96 @@
+"""The ring between core and recorder: whole entries in order, or dropped and counted."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickpath.recorder.entries import HEADER_BYTES, Kind, padded, read_entries, seal
+from tickpath.recorder.ring import RingReader, RingWriter
+
+RING_BYTES = 1024
+
+
+@pytest.fixture
+def ring() -> Iterator[tuple[RingWriter, RingReader]]:
+    writer = RingWriter(RING_BYTES)
+    reader = RingReader(writer.fd)
+    yield writer, reader
+    writer.close()
+
+
+def bodies(reader: RingReader, bytes_max: int = 1 << 20) -> list[bytes]:
+    """All that is in the ring, taken."""
+    found: list[bytes] = []
+    while True:
+        chunk, taken = reader.peek(bytes_max)
+        if not chunk:
+            return found
+        batch = seal(chunk)
+        entries = [bytes(entry.body) for _, entry in read_entries(memoryview(batch.entries), 0)]
+        assert len(entries) == batch.fresh == batch.total
+        reader.done(taken, written=batch.total)
+        found += entries
+
+
+def test_entries_come_out_as_they_went_in(ring: tuple[RingWriter, RingReader]) -> None:
+    writer, reader = ring
+    assert writer.put(Kind.REQUEST, 7, 123, b"question")
+    assert writer.put(Kind.REPLY, 7, 124, memoryview(b"xanswer")[1:])
+    chunk, _ = reader.peek(1 << 20)
+    found = [entry for _, entry in read_entries(memoryview(seal(chunk).entries), 0)]
+    assert [(e.sequence, e.at_ns, e.session, e.kind, bytes(e.body)) for e in found] == [
+        (1, 123, 7, Kind.REQUEST, b"question"),
+        (2, 124, 7, Kind.REPLY, b"answer"),
+    ]
+
+
+def test_what_has_no_room_is_dropped_and_counted(ring: tuple[RingWriter, RingReader]) -> None:
+    writer, reader = ring
+    put = [writer.put(Kind.REQUEST, 1, 0, bytes(100)) for _ in range(20)]
+    kept = put.count(True)
+    assert kept == RING_BYTES // padded(HEADER_BYTES - 8 + 100)
+    assert put == [True] * kept + [False] * (20 - kept)
+    assert writer.dropped == 20 - kept
+    assert len(bodies(reader)) == kept
+    assert writer.written() == kept
+    assert writer.put(Kind.REQUEST, 1, 0, b"again")
+    chunk, _ = reader.peek(1 << 20)
+    ((_, entry),) = read_entries(memoryview(seal(chunk).entries), 0)
+    assert entry.sequence == 21, "the hole says how many were dropped"
+
+
+def test_what_is_larger_than_the_ring_is_dropped(ring: tuple[RingWriter, RingReader]) -> None:
+    writer, reader = ring
+    assert not writer.put(Kind.REQUEST, 1, 0, bytes(RING_BYTES))
+    assert writer.put(Kind.REQUEST, 1, 0, b"small")
+    assert bodies(reader) == [b"small"]
+
+
+def test_a_reader_that_was_killed_is_followed_by_one_that_goes_on(ring: tuple[RingWriter, RingReader]) -> None:
+    writer, reader = ring
+    for number in range(4):
+        writer.put(Kind.REQUEST, 1, 0, bytes([number]))
+    _, taken = reader.peek(1)
+    reader.done(taken, written=1)
+    reader.peek(1)  # and killed before it was dealt with
+    assert bodies(RingReader(writer.fd)) == [b"\1", b"\2", b"\3"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 600), st.booleans()), max_size=60), st.integers(1, 400))
+def test_any_sizes_in_any_rhythm(steps: list[tuple[int, bool]], bytes_max: int) -> None:
+    writer = RingWriter(RING_BYTES)
+    reader = RingReader(writer.fd)
+    put: list[bytes] = []
+    came: list[bytes] = []
+    for number, (size, read) in enumerate(steps):
+        body = bytes([number]) * size
+        if writer.put(Kind.REPLY, 1, number, body):
+            put.append(body)
+        if read:
+            came += bodies(reader, bytes_max)
+    came += bodies(reader, bytes_max)
+    assert came == put
+    assert writer.dropped == len(steps) - len(put)
+    writer.close()
