@@ -18,6 +18,10 @@ build/floor: bench/floor.c
 	mkdir -p build
 	$(CC) -O2 -Wall -Wextra -Wpedantic -Werror -std=gnu11 -o $@ $<
 
+build/asker: bench/asker.c
+	mkdir -p build
+	$(CC) -O2 -Wall -Wextra -Wpedantic -Werror -std=gnu11 -o $@ $<
+
 build/latency: clients/cpp/tools/latency.cpp $(wildcard clients/cpp/include/tickpath/*.hpp clients/cpp/include/tickpath/detail/*.hpp)
 	mkdir -p build
 	$(CXX) -O2 -Wall -Wextra -Wpedantic -Werror -std=c++17 -I clients/cpp/include -o $@ $<

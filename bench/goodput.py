@@ -1,117 +1,133 @@
 """`python -m bench.goodput`: what a model that is asked for too much still answers in time, with budgets and without.
 
-The load is open: requests come at random (Poisson) times that were drawn before, whatever becomes of them. An answer is
-good within the budget of its receipt by the server, by the server's own stamps. Without budgets the same server answers
-first come, first served.
+The load is open: requests leave at random (Poisson) times that were drawn before, whatever becomes of them, from a
+small C program (bench/asker.c) that takes no core from the server. An answer is good within the budget of its receipt,
+by the own stamps of the server. Without budgets the same server answers first come, first served.
 """
 
-import socket
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic_ns, sleep
+from time import monotonic_ns
 from typing import Final
 
 import click
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
-from bench.targets import tickpath_server
+from bench.report import machine
+from bench.targets import ASKER, tickpath_server
 from tickpath.client import Client
 from tickpath.server.ready import Ready
 from tickpath.wire import (
     PROTOCOL_VERSION,
+    REPLY_BYTES_MAX,
     Failure,
     FrameDecoder,
     Hello,
     Infer,
     ModelInfo,
     Result,
+    ServerMessage,
     decode_server_message,
     encode_frame,
 )
 
 SESSIONS: Final = 4
-LOADS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
-REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
-# Sleep until this long before a request is due, then look at the clock.
-SPIN_NS: Final = 200_000
+LOADS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+# What an id has at the least, so that every one takes as many bytes: the asker writes each into the same frame.
+ID_BASE: Final = 1 << 32
+# A round's rows take longer than that only where the server hangs.
+ASK_S_MAX: Final = 120
 
 
 @dataclass
 class Outcome:
-    """What became of one rate's requests: server times of those answered, refusals by code."""
+    """What became of one rate's requests: server times of those answered, refusals by code; and what the server's main
+    thread took of a processor meanwhile."""
 
-    asked: int
-    seconds: float
+    asked: int = 0
+    seconds: float = 0.0
+    loop_ns: int = 0
     server_ns: list[int] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
-    def row(self, load: float, kind: str, budget_ns: int) -> str:
-        times_ns = np.array(self.server_ns or [0])
-        good = int((times_ns <= budget_ns).sum()) / self.seconds
-        refused = ", ".join(f"{code} {count / self.asked:.0%}" for code, count in sorted(self.refused.items())) or "-"
-        p50, p99 = np.percentile(times_ns, (50, 99)) / 1e6
-        offered, answered = self.asked / self.seconds, len(self.server_ns) / self.seconds
-        return (
-            f"| {load:g}x | {kind} | {offered:.0f} | {answered:.0f} | {good:.0f} | {p50:.2f} | {p99:.2f} | {refused} |"
-        )
-
-
-class Session:
-    """One connection: whoever is due sends, and a thread takes what comes."""
-
-    def __init__(self, port: int, outcome: Outcome) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._outcome = outcome
-        self._answered = 0
-        self.send(encode_frame(Hello(PROTOCOL_VERSION, "bench")))
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
-
-    def send(self, frame: bytes) -> None:
-        self._socket.sendall(frame)
-
-    def end(self) -> None:
-        """Wait for the rest."""
-        self._socket.shutdown(socket.SHUT_WR)
-        self._thread.join()
-        self._socket.close()
-
-    def _receive(self) -> None:
-        decoder = FrameDecoder(REPLY_BYTES_MAX)
-        while count := self._socket.recv_into(decoder.get_buffer()):
-            decoder.received(count)
-            while (frame := decoder.next_frame()) is not None:
-                self._take(decode_server_message(frame))
-
-    def _take(self, message: object) -> None:
+    def take(self, message: ServerMessage) -> None:
         if isinstance(message, Result):
-            self._outcome.server_ns.append(message.stamps[5] - message.stamps[1])
+            self.server_ns.append(message.stamps[5] - message.stamps[1])
         elif isinstance(message, Failure):
-            self._outcome.refused[message.code.name] += 1
+            self.refused[message.code.name] += 1
+
+    def add(self, other: "Outcome") -> None:
+        self.asked += other.asked
+        self.seconds += other.seconds
+        self.loop_ns += other.loop_ns
+        self.server_ns += other.server_ns
+        self.refused += other.refused
+
+    def good_hz(self, budget_ns: int) -> float:
+        return sum(each <= budget_ns for each in self.server_ns) / self.seconds
 
 
-def offer(port: int, model: ModelInfo, rate: float, seconds: float, budget_ns: int, seed: int) -> Outcome:
-    """Ask so often for so long. `rate`: requests a second."""
-    rng = np.random.default_rng(seed)
-    due_ns = (np.cumsum(rng.exponential(1e9 / rate, int(rate * seconds)))).astype(np.int64).tolist()
-    outcome = Outcome(len(due_ns), due_ns[-1] / 1e9)
-    sessions = [Session(port, outcome) for _ in range(SESSIONS)]
-    inputs = one_row(model)
-    start_ns = monotonic_ns()
-    for number, due in enumerate(due_ns):
-        wait_until(start_ns + due)
-        frame = encode_frame(Infer(number + 1, model.handle, 1, inputs, budget_ns))
-        sessions[number % SESSIONS].send(frame)
-    outcome.seconds = max(outcome.seconds, (monotonic_ns() - start_ns) / 1e9)
-    for session in sessions:
-        session.end()
-    return outcome
+@dataclass(frozen=True)
+class Asker:
+    """Asks one model of one server. `folder`: for its files."""
+
+    ready: Ready
+    model: ModelInfo
+    folder: Path
+
+    def offer(self, rate_hz: float, seconds: float, budget_ns: int, seed: int) -> Outcome:
+        """Ask so often for so long."""
+        rng = np.random.default_rng(seed)
+        due_ns = np.cumsum(rng.exponential(1e9 / rate_hz, int(rate_hz * seconds))).astype(np.uint64)
+        due_ns.tofile(self.folder / "due")
+        before_ns = main_thread_ns(self.ready.pid)
+        done = subprocess.run(self._command(budget_ns), check=True, stdout=subprocess.PIPE, timeout=ASK_S_MAX)
+        taken_s = max(int(due_ns[-1]), int(done.stdout)) / 1e9
+        outcome = Outcome(len(due_ns), taken_s, main_thread_ns(self.ready.pid) - before_ns)
+        for message in self._replies():
+            outcome.take(message)
+        return outcome
+
+    def _command(self, budget_ns: int) -> list[str]:
+        request = encode_frame(Infer(ID_BASE, self.model.handle, 1, one_row(self.model), budget_ns))
+        (self.folder / "request").write_bytes(request)
+        (self.folder / "hello").write_bytes(encode_frame(Hello(PROTOCOL_VERSION, "bench")))
+        id_at = request.index(ID_BASE.to_bytes(8, "big"))
+        port = self.ready.address.rpartition(":")[2]
+        files = [str(self.folder / name) for name in ("due", "request", "hello", "replies")]
+        return [str(ASKER), port, str(SESSIONS), files[0], files[1], str(id_at), files[2], files[3]]
+
+    def _replies(self) -> Iterator[ServerMessage]:
+        for number in range(SESSIONS):
+            came = memoryview((self.folder / f"replies.{number}").read_bytes())
+            decoder = FrameDecoder(REPLY_BYTES_MAX)
+            while came:
+                room = decoder.get_buffer()
+                count = min(len(room), len(came))
+                room[:count], came = came[:count], came[count:]
+                decoder.received(count)
+                while (frame := decoder.next_frame()) is not None:
+                    yield decode_server_message(frame)
+
+    def capacity_hz(self, seconds: float) -> float:
+        """Requests a second with the model always busy and a queue that is never long."""
+        row = {
+            tensor.name: np.frombuffer(data or b"", tensor.dtype).reshape(tensor.shape)
+            for tensor, data in zip(self.model.inputs, one_row(self.model), strict=True)
+        }
+        with Client(self.ready.address) as client:
+            answered, start_ns = 0, monotonic_ns()
+            while monotonic_ns() - start_ns < seconds * 1e9:
+                answered += len(client.infer_many(self.model.name, [row] * 64, in_flight=4))
+            return answered / (monotonic_ns() - start_ns) * 1e9
 
 
 def one_row(model: ModelInfo) -> list[memoryview | None]:
@@ -120,53 +136,80 @@ def one_row(model: ModelInfo) -> list[memoryview | None]:
     return [memoryview(array.tobytes()) for array in arrays]
 
 
-def wait_until(due_ns: int) -> None:
-    while (left_ns := due_ns - monotonic_ns()) > 0:
-        if left_ns > SPIN_NS:
-            sleep((left_ns - SPIN_NS) / 1e9)
-
-
-def capacity(address: str, model: ModelInfo, seconds: float) -> float:
-    """Requests a second with the model always busy and a queue that is never long."""
-    with Client(address) as client:
-        row = {
-            t.name: np.frombuffer(d or b"", t.dtype).reshape(t.shape)
-            for t, d in zip(model.inputs, one_row(model), strict=True)
-        }
-        answered, start_ns = 0, monotonic_ns()
-        while monotonic_ns() - start_ns < seconds * 1e9:
-            answered += len(client.infer_many(model.name, [row] * 64, in_flight=4))
-        return answered / (monotonic_ns() - start_ns) * 1e9
+def main_thread_ns(pid: int) -> int:
+    """What a process' main thread has had of a processor."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
 
 @click.command()
-@click.option("--model", default="lstm_a", show_default=True, help="A model of the zoo that runs on a thread.")
-@click.option("--seconds", default=3.0, show_default=True, help="Of each rate.")
+@click.option("--models", default="lstm_a,lstm_b", show_default=True, help="Of the zoo, each on a thread.")
+@click.option("--seconds", default=2.5, show_default=True, help="Of each load, in each round.")
 @click.option("--budget", default=10.0, show_default=True, help="The budget, in times that the model takes.")
-@click.option("--rounds", default=3, show_default=True, help="The capacity is measured before each; rows are of all.")
-def main(model: str, seconds: float, budget: float, rounds: int) -> None:
-    """Offer half to three times what the model can do, with budgets and without, in turn."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{model}.onnx"
-        subprocess.run([sys.executable, "-m", "tickpath.cli", "zoo", model, str(path)], check=True, capture_output=True)
-        with tickpath_server(path, Path(folder) / "log", None, "--buckets", "1", "--executor", "thread") as ready:
-            measure(ready, model, seconds, budget, rounds)
+@click.option("--rounds", default=2, show_default=True, help="They take turns; a row is all rounds together.")
+def main(models: str, seconds: float, budget: float, rounds: int) -> None:
+    """Offer half to three times what a model can do, with budgets and without, in turn."""
+    console = Console(width=140)
+    console.print(machine())
+    for model in models.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            path = folder / f"{model}.onnx"
+            command = [sys.executable, "-m", "tickpath.cli", "zoo", model, str(path)]
+            subprocess.run(command, check=True, capture_output=True)
+            with tickpath_server(path, folder / "log", None, "--buckets", "1", "--executor", "thread") as ready:
+                console.print(measure(ready, model, folder, seconds, budget, rounds))
+    console.print(f"load average at the end: {os.getloadavg()[0]:.1f}")
 
 
-def measure(ready: Ready, name: str, seconds: float, budget: float, rounds: int) -> None:
-    """Print a table for each round."""
-    port = int(ready.address.rpartition(":")[2])
+def measure(ready: Ready, name: str, folder: Path, seconds: float, budget: float, rounds: int) -> Table:
+    """The curves of one model."""
     with Client(ready.address) as client:
-        model = client.model(name)
+        asker = Asker(ready, client.model(name), folder)
+    rate_hz = float(np.median([asker.capacity_hz(seconds / 3) for _ in range(3)]))
+    budget_ns = int(budget * 1e9 / rate_hz)
+    cells = {(load, kind): Outcome() for load in LOADS for kind in ("budget", "first come")}
     for number in range(rounds):
-        rate = capacity(ready.address, model, seconds)
-        budget_ns = int(budget * 1e9 / rate)
-        click.echo(f"\nround {number + 1}: capacity {rate:.0f}/s, budget {budget_ns / 1e6:.2f} ms\n")
-        click.echo("| load | | offered/s | answered/s | in time/s | p50 ms | p99 ms | refused |\n" + "|---" * 8 + "|")
-        for load in LOADS:
-            for kind, given_ns in (("budget", budget_ns), ("first come", 0)):
-                outcome = offer(port, model, load * rate, seconds, given_ns, number)
-                click.echo(outcome.row(load, kind, budget_ns))
+        for (load, kind), outcome in cells.items():
+            given_ns = budget_ns if kind == "budget" else 0
+            outcome.add(asker.offer(load * rate_hz, seconds, given_ns, number))
+    title = f"{name}: capacity {rate_hz:.0f}/s, budget {budget_ns / 1e6:.2f} ms"
+    return curves(title, cells, budget_ns)
+
+
+def curves(title: str, cells: dict[tuple[float, str], Outcome], budget_ns: int) -> Table:
+    headings = (
+        "load",
+        "",
+        "offered/s",
+        "in time/s",
+        "of the most",
+        "p50 ms",
+        "p99 ms",
+        "p99 / budget",
+        "loop, µs a request",
+        "refused",
+    )
+    table = Table(*headings, title=title)
+    most_hz = max(outcome.good_hz(budget_ns) for (_, kind), outcome in cells.items() if kind == "budget")
+    for (load, kind), outcome in cells.items():
+        table.add_row(f"{load:g}x", kind, *cells_of(outcome, most_hz, budget_ns))
+    return table
+
+
+def cells_of(outcome: Outcome, most_hz: float, budget_ns: int) -> Sequence[str]:
+    p50_ns, p99_ns = np.percentile(outcome.server_ns or [0], (50, 99))
+    good_hz = outcome.good_hz(budget_ns)
+    refused = ", ".join(f"{code} {count / outcome.asked:.1%}" for code, count in sorted(outcome.refused.items()))
+    return (
+        f"{outcome.asked / outcome.seconds:.0f}",
+        f"{good_hz:.0f}",
+        f"{good_hz / most_hz:.0%}",
+        f"{p50_ns / 1e6:.2f}",
+        f"{p99_ns / 1e6:.2f}",
+        f"{p99_ns / budget_ns:.2f}",
+        f"{outcome.loop_ns / outcome.asked / 1e3:.0f}",
+        refused or "-",
+    )
 
 
 if __name__ == "__main__":

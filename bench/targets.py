@@ -21,6 +21,8 @@ from tickpath.wire import PROTOCOL_VERSION, Hello, Infer, ModelInfo, encode_fram
 FLOOR: Final = Path("build/floor")
 # The C++ client, asked for its samples.
 LATENCY: Final = Path("build/latency")
+# Asks at given times, whatever becomes of what it asks.
+ASKER: Final = Path("build/asker")
 # Of the slowest model in the zoo on a slow machine; it only ends what hangs.
 PING_S_MAX: Final = 600
 

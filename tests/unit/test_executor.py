@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from time import monotonic_ns
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 from tickpath.engines import Array
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
+from tickpath.server.dispatch import Batching
 from tickpath.server.executor import (
     INLINE_COMPUTE_NS_MAX,
     Executor,
@@ -279,3 +281,87 @@ def test_a_failing_request_does_not_end_the_thread(caplog: pytest.LogCaptureFixt
 )
 def test_where_a_model_runs(asked: Literal["auto", "inline", "thread"], compute_ns: int, kind: str) -> None:
     assert pick_kind(asked, compute_ns) == kind
+
+
+class SteppingLane(Lane):
+    """One whose requests are all ticks, each of which leaves something to be done."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(NumpyEngine(SPECS, SPECS, copy_through), ModelConfig("m.onnx"), (1,))
+        self.gate = gate
+        self.left = 0
+        self.threads: list[int] = []
+
+    def run(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Answer | Refusal:
+        self.threads.append(threading.get_ident())
+        self.left += 1
+        return super().run(infer, first_byte_ns, received_ns)
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self.left)
+
+    def at_rest(self, infer: Infer) -> bool:
+        return not self.left
+
+    def settle(self) -> None:
+        if self.left:
+            self.gate.entered.release()
+            assert self.gate.open.acquire(timeout=60)
+            self.left -= 1
+
+
+def tick(request_id: int) -> Infer:
+    return Infer(request_id, 0, 1, [memoryview(np.float32(request_id).tobytes())])
+
+
+def test_a_tick_runs_on_the_loop_unless_its_lane_has_something_to_do() -> None:
+    async def main() -> None:
+        loop, gate, waiter = asyncio.get_running_loop(), Gate(), Waiter()
+        lane = SteppingLane(gate)
+        executor = ThreadExecutor(lane, loop, "test", 10, ticks_at_once=True)
+        outcome = executor.answer_tick(tick(1), 0, 0)
+        assert outcome is not None
+        assert value_of(outcome) == 1
+        assert executor.answer_tick(tick(2), 0, 0) is None, "something is to be done first"
+        executor.settle()
+        assert gate.entered.acquire(timeout=60)
+        assert executor.answer_tick(tick(2), 0, 0) is None, "the thread has the lane"
+        executor.submit(waiter, tick(2), 0, 0)
+        gate.open.release()
+        await until(lambda: waiter.ids == [2])
+        gate.open.release()
+        await until(lambda: executor.answer_tick(tick(3), 0, 0) is not None)
+        here = threading.get_ident()
+        assert [thread == here for thread in lane.threads] == [True, False, True]
+        gate.open.release()
+        executor.close()
+        executor.join()
+
+    uvloop.run(main())
+
+
+def test_a_tick_waits_for_the_thread_where_that_is_asked_for() -> None:
+    async def main() -> None:
+        async with threaded(SteppingLane(Gate())) as executor:
+            assert executor.answer_tick(tick(1), 0, 0) is None
+
+    uvloop.run(main())
+
+
+def test_a_turn_that_others_could_not_join_is_answered_and_so_are_they() -> None:
+    """Nothing else comes: who waits for the next ring waits for ever."""
+
+    async def main() -> None:
+        loop, waiter = asyncio.get_running_loop(), Waiter()
+        lane = Lane(NumpyEngine(SPECS, SPECS, copy_through), ModelConfig("m.onnx"), (1, 8))
+        executor = ThreadExecutor(lane, loop, "test", 100, batching=Batching(8, 20_000_000))
+        for request_id in range(1, 6):
+            data = np.full(5, request_id, np.float32).tobytes()
+            assert executor.submit(waiter, Infer(request_id, 0, 5, [memoryview(data)]), 0, monotonic_ns()) is None
+        await until(lambda: len(waiter.ids) == 5)
+        assert waiter.ids == [1, 2, 3, 4, 5]
+        executor.close()
+        executor.join()
+
+    uvloop.run(main())

@@ -58,3 +58,13 @@ def test_a_bad_neighbour_is_refused_alone() -> None:
     assert bad.code is Code.BAD_VALUE
     for request, answer in ((turn[0], first), (turn[2], last)):
         assert [bytes(data or b"") for data in request.infer.inputs] == outputs(answer)
+
+
+def test_one_of_a_shared_run_is_kept_for_the_next_version() -> None:
+    lane = make_lane()
+    turn = (queued(lane, 1, 1), queued(lane, 2, 2))
+    answers = lane.run_turn(turn)
+    ((kept, frame),) = lane.recent.all()
+    assert kept.inputs == turn[0].infer.inputs
+    assert isinstance(answers[0], Answer)
+    assert frame == answers[0].frame

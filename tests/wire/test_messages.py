@@ -64,7 +64,7 @@ MODEL_INFO: Final = st.builds(
     st.lists(TEXT, max_size=2).map(tuple),
 )
 MODEL_INFOS: Final = st.lists(MODEL_INFO, max_size=3).map(tuple)
-LIMITS: Final = st.builds(Limits, NATURAL, NATURAL, NATURAL, NATURAL, NATURAL)
+LIMITS: Final = st.builds(Limits, *[NATURAL] * 9)
 STAMPS: Final = st.tuples(NATURAL, NATURAL, NATURAL, NATURAL, NATURAL, NATURAL)
 
 CLIENT_MESSAGES: Final[st.SearchStrategy[ClientMessage]] = st.one_of(

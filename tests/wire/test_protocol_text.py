@@ -75,6 +75,7 @@ def test_limits_are_the_defaults() -> None:
     config = ServerConfig(models=())
     defaults = {name: getattr(config, name) for name in ServerConfig.__struct_fields__} | {
         "frame_ns_max": int(config.frame_s * 1e9),
+        "feed_idle_ns": int(config.feed_idle_s * 1e9),
         "priority_levels": PRIORITY_LEVELS,
         "queue_max": ModelConfig(path="").queue_max,
     }

@@ -74,7 +74,7 @@ RICH: Final = ModelInfo(
     ("es", "nq"),
     "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 )
-LIMITS: Final = Limits(64 * 1024 * 1024, 128, 1024, 5_000_000_000)
+LIMITS: Final = Limits(64 * 1024 * 1024, 128, 1024, 5_000_000_000, 1, 512, 4096, 2**28, 900_000_000_000)
 STAMPS: Final = (
     1_000_000_000_000,
     1_000_000_000_500,
@@ -228,8 +228,8 @@ CLIENT_OTHER: Final = [
 ]
 
 SERVER_OTHER: Final = [
-    ("welcome-limits-short", "priority_levels left out", "95 02 01 a0 94 10 01 01 01 90"),
-    ("welcome-limits-extra", "a limit this reader does not know", "95 02 01 a0 96 10 01 01 01 02 ff 90"),
+    ("welcome-limits-short", "priority_levels and what is behind it left out", "95 02 01 a0 94 10 01 01 01 90"),
+    ("welcome-limits-extra", "a limit this reader does not know", "95 02 01 a0 9a 10 01 01 01 02 03 04 05 06 ff 90"),
     (
         "model-list-short",
         "a model without feeds, a tensor without batch axis and optional",

@@ -21,7 +21,9 @@ std::string text(const std::string& value) { return json::quoted(value); }
 std::string limits(const tickpath::Limits& value) {
     return "{\"type\": \"Limits\", \"frame_bytes_max\": " + number(value.frame_bytes_max) + ", \"in_flight_max\": " +
            number(value.in_flight_max) + ", \"sessions_max\": " + number(value.sessions_max) + ", \"frame_ns_max\": " +
-           number(value.frame_ns_max) + ", \"priority_levels\": " + number(value.priority_levels) + "}";
+           number(value.frame_ns_max) + ", \"priority_levels\": " + number(value.priority_levels) + ", \"feeds_per_session_max\": " +
+           number(value.feeds_per_session_max) + ", \"feeds_max\": " + number(value.feeds_max) + ", \"feed_bytes_max\": " +
+           number(value.feed_bytes_max) + ", \"feed_idle_ns\": " + number(value.feed_idle_ns) + "}";
 }
 
 std::string tensor(const tickpath::TensorInfo& value) {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tickpath.server.admission import Refusal
-from tickpath.server.scheduling import NEVER_NS, Key, Queued, RequestQueue
+from tickpath.server.scheduling import Key, Queued, RequestQueue
 from tickpath.wire import Code
 
 if TYPE_CHECKING:
@@ -74,19 +74,27 @@ class Dispatcher:
         """Whether nothing waits and nothing runs."""
         return not self._handed
 
-    def next_expiry_ns(self, now_ns: int) -> int:
+    def next_expiry_ns(self) -> int:
         """When the next one is too late of those that have not begun; NEVER_NS: none ever is."""
-        ready = (request.start_by_ns for turn in self._handed for request in turn)
-        return min(self._queue.first_expiry_ns, *(at_ns for at_ns in ready if at_ns >= now_ns), NEVER_NS)
+        next_ns = self._queue.first_expiry_ns
+        for turn in self._ready():
+            for request in turn:
+                next_ns = min(next_ns, request.start_by_ns)
+        return next_ns
 
     def submit(self, request: Queued, now_ns: int) -> Refusal | None:
         """Take a request, or say why not. One whose place it takes is finished."""
         self.expire(now_ns)
-        self._recall_from(lambda turn: self._changes(turn, request))
+        # While too much comes, most is refused and ends here: this way is kept short.
+        if self._deck:
+            self._recall_from(lambda turn: self._changes(turn, request))
         came = self._queue.put(request, len(self._deck), self._ahead_ns(now_ns), now_ns)
-        self._fill(now_ns)
         if isinstance(came, Refusal):
+            self._fill(now_ns)
             return came
+        request.own_inputs()
+        request.queued = self.waiting_count - 1
+        self._fill(now_ns)
         if came is not None:
             came.requester.finish(came.infer, SUPERSEDED)
         return None
@@ -100,6 +108,8 @@ class Dispatcher:
 
     def expire(self, now_ns: int) -> None:
         """Finish those that can't be answered in time any more, and hand over what runs instead."""
+        if self.next_expiry_ns() >= now_ns:
+            return
         self._recall_from(lambda turn: any(request.start_by_ns < now_ns for request in turn))
         gone = self._queue.expired(now_ns)
         self._fill(now_ns)
@@ -126,6 +136,10 @@ class Dispatcher:
         self._recall_from(lambda _: True)
         while (request := self._queue.take()) is not None:
             request.requester.finish(request.infer, STOPPED)
+
+    def _ready(self) -> list[Turn]:
+        """Handed over and not begun, as far as the loop can know: the thread may take the first at any moment."""
+        return self._handed[len(self._handed) - len(self._deck) :]
 
     def _fill(self, now_ns: int) -> None:
         """Hand over what runs next. What has expired must be gone."""
@@ -154,16 +168,20 @@ class Dispatcher:
 
     def _changes(self, turn: Turn, request: Queued) -> bool:
         """Whether a turn that lies ready would be another one, had this request come before it was formed."""
-        if any(request.displaces(each) for each in turn):
-            return True
+        for each in turn:
+            if request.displaces(each):
+                return True
+        if not self._batching.rows_max:
+            return False
         rows = request.infer.rows + sum(each.infer.rows for each in turn)
         can_share = self._queue.can_share
         return rows <= self._batching.rows_max and can_share(request.infer) and can_share(turn[0].infer)
 
     def _recall_from(self, is_it: Callable[[Turn], bool]) -> None:
         """Take back the first such turn and what was handed over after it, in reverse, as far as it has not begun."""
-        index = next((index for index, turn in enumerate(self._handed) if is_it(turn)), len(self._handed))
-        for turn in reversed(self._handed[index:]):
+        ready = self._ready()
+        index = next((index for index, turn in enumerate(ready) if is_it(turn)), len(ready))
+        for turn in reversed(ready[index:]):
             try:
                 self._deck.remove(turn)
             except ValueError:  # the thread was quicker
@@ -181,12 +199,17 @@ class Dispatcher:
             self._recall_from(lambda turn: any(map(is_it, turn)))
             request = withdraw(self._queue)
             self.expire(now_ns)
+            self._fill(now_ns)
         return request
 
     def _ahead_ns(self, now_ns: int) -> int:
         """What the turns that are handed over still take."""
-        costs = [max(each.cost_ns for each in turn) for turn in self._handed]
-        return max(0, self._began_ns + costs[0] - now_ns) + sum(costs[1:]) if costs else 0
+        ahead_ns = 0
+        for turn in self._handed:
+            cost_ns = turn[0].cost_ns if len(turn) == 1 else max([each.cost_ns for each in turn])
+            # The first has begun, or could have.
+            ahead_ns += cost_ns if turn is not self._handed[0] else max(0, self._began_ns + cost_ns - now_ns)
+        return ahead_ns
 
 
 def _expired(request: Queued, now_ns: int) -> Refusal:

@@ -16,7 +16,6 @@ from typing import Final, Literal, Protocol
 from tickpath.server.admission import Refusal
 from tickpath.server.dispatch import OFF, TURNS_HANDED, Batching, Dispatcher, Turn
 from tickpath.server.lane import Answer, Lane
-from tickpath.server.recent import with_own_inputs
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
 from tickpath.server.timer import Timer
 from tickpath.wire import Code, Infer
@@ -51,6 +50,14 @@ class Executor(Protocol):
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
         """What came of it; or None, and it is finished later. Bytes of `infer.inputs` need not outlive the call. Others
         may be finished meanwhile: those that are too late, and one whose place this one takes."""
+        ...
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        """What came of a tick, or None: it has to be submitted. On the loop's thread."""
+        ...
+
+    def settle(self) -> None:
+        """Have done what was put off until replies have left: they have. On the loop's thread."""
         ...
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
@@ -91,6 +98,12 @@ class InlineExecutor:
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
         return self._run(infer, first_byte_ns, received_ns)
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        return self._run(infer, first_byte_ns, received_ns)
+
+    def settle(self) -> None:
+        self._lane.settle()
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return False
@@ -139,13 +152,18 @@ class QueueingExecutor:
         self._timer_ns = NEVER_NS
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Refusal | None:
-        time, queued = self._lane.time_of(infer.rows), self._dispatcher.waiting_count
-        request = Queued(requester, with_own_inputs(infer), first_byte_ns, received_ns, time, queued)
+        request = Queued(requester, infer, first_byte_ns, received_ns, self._lane.time_of(infer.rows))
         now_ns = monotonic_ns()
         refusal = self._dispatcher.submit(request, now_ns)
-        if infer.budget_ns:
+        if infer.budget_ns and refusal is None:
             self._watch(now_ns)
         return refusal
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        return None
+
+    def settle(self) -> None:
+        """Nothing is put off."""
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return self._dispatcher.take_back(requester, request_id, monotonic_ns())
@@ -169,7 +187,7 @@ class QueueingExecutor:
     def _watch(self, now_ns: int) -> None:
         """Have what expires next finished then, whatever runs. A timer that comes early looks again, so one is set
         anew only where it would come late. The loop's timers are good to a millisecond."""
-        next_ns = self._dispatcher.next_expiry_ns(now_ns)
+        next_ns = self._dispatcher.next_expiry_ns()
         if next_ns < self._timer_ns:
             self._timer_ns = next_ns
             self._timer.start((next_ns - now_ns) / 1e9 + TIMER_S, self._expire)
@@ -183,7 +201,12 @@ class QueueingExecutor:
 
 
 class ThreadExecutor(QueueingExecutor):
-    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes."""
+    """Runs requests on its own thread; the runtime leaves the GIL to the loop while it computes. `ticks_at_once`: a
+    tick of a feed runs on the loop while the thread has nothing to do, so that only the work that is put off is handed
+    over.
+
+    The thread touches the lane only after a ring: while all that were rung are served, the lane is the loop's.
+    """
 
     kind: Final[Literal["thread"]] = "thread"
 
@@ -195,13 +218,26 @@ class ThreadExecutor(QueueingExecutor):
         queue_max: int,
         cpus: Set[int] | None = None,
         batching: Batching = OFF,
+        ticks_at_once: bool = False,
     ) -> None:
+        self._ticks_at_once = ticks_at_once
+        self._rung = 0  # written by the loop
+        # Written by the thread. Early: while a turn waited for others, of which each has its own.
+        self._heard = self._served = self._rung_early = 0
         self._hand_back: Callable[..., object] = loop.call_soon_threadsafe
         self._cpus = cpus
         self._wake: SimpleQueue[int | None] = SimpleQueue()
-        super().__init__(lane, loop, name, queue_max, self._wake.put, batching)
+        super().__init__(lane, loop, name, queue_max, self._ring, batching)
         self._thread = threading.Thread(target=self._work, name=f"tickpath-{name}", daemon=True)
         self._thread.start()
+
+    def answer_tick(self, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome | None:
+        if not self._ticks_at_once or self._rung != self._served or not self._dispatcher.is_idle:
+            return None
+        return self._lane.run(infer, first_byte_ns, received_ns) if self._lane.at_rest(infer) else None
+
+    def settle(self) -> None:
+        self._ring(0)
 
     def close(self) -> None:
         super().close()
@@ -211,6 +247,11 @@ class ThreadExecutor(QueueingExecutor):
         self._thread.join()
 
     # -- on the loop's thread --
+
+    def _ring(self, until_ns: int) -> None:
+        """The thread has something to do; it may wait until then for more of it."""
+        self._rung += 1
+        self._wake.put(until_ns)
 
     def _done(self, turn: Turn, outcomes: Sequence[Outcome]) -> None:
         """A turn has run."""
@@ -223,7 +264,7 @@ class ThreadExecutor(QueueingExecutor):
                 _note(self._lane, outcomes[0], now_ns)
             self._dispatcher.done(turn, now_ns)
             if self._lane.unsettled:  # rung only now: beside it, the reply would have waited for the interpreter
-                self._wake.put(0)
+                self.settle()
 
     # -- on its own --
 
@@ -235,18 +276,31 @@ class ThreadExecutor(QueueingExecutor):
                 turn = self._deck.popleft()
             except IndexError:  # it was taken back after it had rung; or replies have left, for which work was put off
                 self._lane.settle()
-                continue
-            self._hand_back(self._done, turn, self._lane.run_turn(turn))
+            else:
+                self._hand_back(self._done, turn, self._lane.run_turn(turn))
+            self._served = self._heard - self._rung_early
 
     def _turn_came(self) -> bool:
         """Wait for a turn, and for others to join it where it may wait. False: there will be none."""
-        until_ns = self._wake.get()
-        while until_ns is not None and until_ns > (now_ns := monotonic_ns()):
+        if self._rung_early:
+            self._rung_early -= 1
+            return True
+        until_ns = self._next_ring()
+        # Whatever lies behind it has not joined it.
+        while until_ns is not None and len(self._deck) < 2 and until_ns > (now_ns := monotonic_ns()):
             try:
-                until_ns = self._wake.get(timeout=(until_ns - now_ns) / 1e9)
+                more_ns = self._next_ring((until_ns - now_ns) / 1e9)
             except Empty:
                 break
+            self._rung_early += 1
+            until_ns = None if more_ns is None else min(until_ns, more_ns)
         return until_ns is not None
+
+    def _next_ring(self, timeout_s: float | None = None) -> int | None:
+        """Until when what it was for may wait; None: nothing comes any more. Raises Empty."""
+        until_ns = self._wake.get(timeout=timeout_s)
+        self._heard += 1
+        return until_ns
 
 
 def _note(lane: Lane, answer: Answer, sent_ns: int) -> None:

@@ -51,6 +51,9 @@ class FeedLane(Lane):
     def unsettled(self) -> bool:
         return bool(self._put_off)
 
+    def at_rest(self, infer: Infer) -> bool:
+        return infer.feed < 0 and not self._put_off and not self.states[-infer.feed].unsettled
+
     def settle(self) -> None:
         while self._put_off:
             self._settle(self._put_off.pop(0))

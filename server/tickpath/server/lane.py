@@ -190,12 +190,18 @@ class Lane:
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps, self._mark))
             bucket = infer.rows if start else infer.rows + slot.bucket - rows
             answers.append(Answer(frame, bucket_index, bucket, stamps, self._mark, replays=0 if start else 1))
+            if ran[0] >= self.recent.next_ns:
+                self.recent.keep(infer, frame, ran[0])
             start += infer.rows
         return answers
 
     @property
     def unsettled(self) -> bool:
         """Whether there is work that was put off until after the replies."""
+        return False
+
+    def at_rest(self, infer: Infer) -> bool:
+        """Whether this is a tick that goes on from a state, with nothing to be done before it."""
         return False
 
     def settle(self) -> None:

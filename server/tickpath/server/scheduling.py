@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from tickpath.server.admission import Refusal
 from tickpath.server.compute_time import ComputeTime
+from tickpath.server.recent import with_own_inputs
 from tickpath.wire import Code, Infer
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ class Queued:
         first_byte_ns: int,
         received_ns: int,
         time: ComputeTime,
-        queued: int = 0,
     ) -> None:
         self.requester = requester
         self.infer = infer
@@ -74,9 +74,13 @@ class Queued:
         self.time = time
         self.cost_ns = time.mean_ns
         self.credit_ns = 0
-        self.queued = queued
+        self.queued = 0
         self.start_by_ns = received_ns + budget_ns - time.needed_ns(budget_ns) if budget_ns else NEVER_NS
         self.place = (received_ns + (budget_ns or PATIENCE_NS), 0)
+
+    def own_inputs(self) -> None:
+        """It stays: the receive buffer moves on."""
+        self.infer = with_own_inputs(self.infer)
 
     @property
     def key(self) -> Key | None:
@@ -177,10 +181,12 @@ class _Level:
         """What of this level runs before a request that is about to be added: of its own session what is due before it,
         of every other one as much, where it has as much."""
         mine = self.lines.get(request.requester)
-        before_ns = 0 if mine is None else mine.before_ns(request.place)
+        before_ns = wait_ns = 0 if mine is None else mine.before_ns(request.place)
         share_ns = before_ns + request.cost_ns
-        others = sum(min(line.total_ns, share_ns) for line in self.lines.values() if line is not mine)
-        return before_ns + others
+        for line in self.lines.values():
+            if line is not mine:
+                wait_ns += line.total_ns if line.total_ns < share_ns else share_ns
+        return wait_ns
 
 
 class RequestQueue:
@@ -294,7 +300,9 @@ class RequestQueue:
 
     def _too_late(self, request: Queued, ahead_ns: int, now_ns: int) -> Refusal | None:
         level = request.infer.priority
-        wait_ns = ahead_ns + sum(each.total_ns for each in self._levels[:level]) + self._levels[level].wait_ns(request)
+        wait_ns = ahead_ns + self._levels[level].wait_ns(request)
+        for stricter in self._levels[:level]:
+            wait_ns += stricter.total_ns
         if now_ns + wait_ns <= request.start_by_ns:
             return None
         if not wait_ns:

@@ -61,7 +61,15 @@ class Service:
         # No valid frame is longer than the largest request of any model, so nothing longer is ever received.
         self.sessions: set[Connected] = set()
         self.limits = Limits(
-            FRAME_BYTES_FLOOR, config.in_flight_max, sessions_max, int(config.frame_s * 1e9), PRIORITY_LEVELS
+            FRAME_BYTES_FLOOR,
+            config.in_flight_max,
+            sessions_max,
+            int(config.frame_s * 1e9),
+            PRIORITY_LEVELS,
+            config.feeds_per_session_max,
+            config.feeds_max,
+            config.feed_bytes_max,
+            int(config.feed_idle_s * 1e9),
         )
         for version in catalogue.versions:
             self.make_room(version)

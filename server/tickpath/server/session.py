@@ -102,7 +102,8 @@ class Session(Connection):
             return
         self._decoder.received(nbytes)
         self._serve_frames(received_ns + TURN_NS)
-        self._service.polling.extend(monotonic_ns())
+        if not self._in_flight:  # else the processor is the model's, which takes longer than any polling lasts
+            self._service.polling.extend(monotonic_ns())
 
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""
@@ -194,8 +195,7 @@ class Session(Connection):
             self._refuse(infer.id, version, refusal)
             return
         if version.executor.kind == "inline":
-            outcome = version.executor.submit(self, infer, first_byte_ns, received_ns)
-            assert outcome is not None
+            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
             self._answer(infer, version, outcome, route)
         else:
             self._queue(infer, version, first_byte_ns, received_ns)
@@ -203,14 +203,14 @@ class Session(Connection):
     def _queue(self, infer: Infer, version: Version, first_byte_ns: int, received_ns: int) -> None:
         """It is in flight before it is submitted: others may be finished meanwhile, and none is to be the last."""
         self._in_flight[infer.id] = version
-        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
-        refusal = version.executor.submit(self, infer, first_byte_ns, received_ns)
+        refusal = cast(Refusal | None, version.executor.submit(self, infer, first_byte_ns, received_ns))
         if refusal is not None:
-            taken = self._ended(infer.id, version)
-            told = cast(Refusal, refusal) if taken is None else taken.feed.turned_away(taken, cast(Refusal, refusal))
-            self._refuse(infer.id, version, told, VersionCell.LATE_AT_ADMISSION)
-        elif infer.key:
-            # An older one may still wait for the version that was live before.
+            if (taken := self._forgotten(infer.id)) is not None:
+                refusal = taken.feed.turned_away(taken, refusal)
+            self._refuse(infer.id, version, refusal)
+            return
+        self._records.add_version(version.place, VersionCell.IN_FLIGHT)
+        if infer.key:  # an older one may still wait for the version that was live before
             for executor in {each.executor for each in self._in_flight.values() if each is not version}:
                 executor.supersede(self, infer.handle, infer.key)
 
@@ -222,12 +222,11 @@ class Session(Connection):
         (feed, version), (infer, taken) = (admitted.feed, admitted.version), admitted.feed.take(tick, received_ns)
         if not taken.ready and not feed.must_run:
             self._answer(infer, version, feed.ended(taken, feed.warming(taken), received_ns), feed.route)
-        elif version.executor.kind == "inline":
-            outcome = cast(Outcome, version.executor.submit(self, infer, first_byte_ns, received_ns))
+        elif (outcome := version.executor.answer_tick(infer, first_byte_ns, received_ns)) is not None:
             feed.keep(tick)
             self._answer(infer, version, feed.ended(taken, outcome, monotonic_ns()), feed.route)
             if version.lane.unsettled:
-                self._service.loop.call_soon(version.lane.settle)
+                self._service.loop.call_soon(version.executor.settle)
         else:
             self._ticks[tick.id] = taken
             self._queue(infer, version, first_byte_ns, received_ns)
@@ -381,8 +380,11 @@ class Session(Connection):
 
     def _ended(self, request_id: int, version: Version) -> TakenTick | None:
         """A request that waited does so no more. Returns what its feed knows of it, if it is a tick."""
-        del self._in_flight[request_id]
         self._records.add_version(version.place, VersionCell.IN_FLIGHT, -1)
+        return self._forgotten(request_id)
+
+    def _forgotten(self, request_id: int) -> TakenTick | None:
+        del self._in_flight[request_id]
         return self._ticks.pop(request_id, None) if self._ticks else None
 
     # -- timers --

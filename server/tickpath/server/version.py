@@ -11,7 +11,7 @@ from tickpath.server.admission import ModelRules
 from tickpath.server.config import ModelConfig
 from tickpath.server.device_lane import DeviceLane
 from tickpath.server.dispatch import Batching
-from tickpath.server.executor import Executor, InlineExecutor, ThreadExecutor, pick_kind
+from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Executor, InlineExecutor, ThreadExecutor, pick_kind
 from tickpath.server.feed_spec import FeedSpec
 from tickpath.server.lane import DeviceLost, Lane
 from tickpath.server.model import PreparedModel
@@ -127,4 +127,5 @@ def _executor(
     if pick_kind(asked, max(each.compute_ns[-1] for each in (lane, lane.standby) if each is not None)) == "inline":
         return InlineExecutor(lane)
     batching = Batching(config.batch_rows_max, config.batch_us * 1000)
-    return ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching)
+    at_once = asked == "auto" and lane.compute_ns[0] <= INLINE_COMPUTE_NS_MAX
+    return ThreadExecutor(lane, loop, name, config.queue_max, thread_cpus, batching, at_once)

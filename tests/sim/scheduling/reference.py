@@ -25,9 +25,9 @@ class ReferenceQueue:
         self.credit_at_take_ns: dict[int, int] = {}  # by the request's identity
 
     def of(self, turn: tuple[int, Session]) -> list[Queued]:
-        """What a session has at a level, as it will run."""
-        mine = [each for each in self.waiting if (each.infer.priority, each.requester) == turn]
-        return sorted(mine, key=lambda each: each.place)
+        """What a session has at a level."""
+        level, session = turn
+        return [each for each in self.waiting if each.infer.priority == level and each.requester is session]
 
     def refusal(self, request: Queued, elsewhere: int, ahead_ns: int, now_ns: int) -> Code | None:
         """Why it may not come in."""
@@ -41,11 +41,17 @@ class ReferenceQueue:
 
     def wait_ns(self, request: Queued) -> int:
         """Everything of stricter levels; of its own session what is due before it, of the others as much."""
-        level, me = request.infer.priority, request.requester
-        before = sum(each.cost_ns for each in self.of((level, me)) if each.place < request.place)
-        totals = {s: sum(each.cost_ns for each in self.of((lvl, s))) for lvl, s in self.turns if lvl == level}
-        stricter = sum(each.cost_ns for each in self.waiting if each.infer.priority < level)
-        return stricter + before + sum(min(ns, before + request.cost_ns) for s, ns in totals.items() if s is not me)
+        stricter = before = 0
+        others = dict[Session, int]()
+        for each in self.waiting:
+            if each.infer.priority < request.infer.priority:
+                stricter += each.cost_ns
+            elif each.infer.priority == request.infer.priority:
+                if each.requester is not request.requester:
+                    others[each.requester] = others.get(each.requester, 0) + each.cost_ns
+                elif each.place < request.place:
+                    before += each.cost_ns
+        return stricter + before + sum(min(ns, before + request.cost_ns) for ns in others.values())
 
     def under(self, key: Key | None) -> Queued | None:
         return next((each for each in self.waiting if key is not None and each.key == key), None)
@@ -66,7 +72,8 @@ class ReferenceQueue:
 
     def settle(self) -> None:
         """Who has nothing at a level has no turn there."""
-        self.turns = [turn for turn in self.turns if self.of(turn)]
+        left = {(each.infer.priority, each.requester) for each in self.waiting}
+        self.turns = [turn for turn in self.turns if turn in left]
         self.credit_ns = {turn: self.credit_ns[turn] for turn in self.turns}
 
     def next(self, turn_ns: int) -> Queued | None:
@@ -76,7 +83,7 @@ class ReferenceQueue:
         level = min(level for level, _ in self.turns)
         while True:
             turn = next(turn for turn in self.turns if turn[0] == level)
-            first = self.of(turn)[0]
+            first = min(self.of(turn), key=lambda each: each.place)
             if self.credit_ns[turn] >= first.cost_ns:
                 return first
             self.credit_ns[turn] += max(turn_ns, first.cost_ns)
@@ -177,8 +184,11 @@ class CheckedQueue(RequestQueue):
         waiting = self.reference.waiting
         assert len(self) == len(waiting)
         assert self.first_expiry_ns == min((each.start_by_ns for each in waiting), default=NEVER_NS)
+        totals_ns = [0] * len(self._levels)
+        for each in waiting:
+            totals_ns[each.infer.priority] += each.cost_ns
         for number, level in enumerate(self._levels):
-            assert level.total_ns == sum(each.cost_ns for each in waiting if each.infer.priority == number)
+            assert level.total_ns == totals_ns[number]
             assert [line.requester for line in level.turns] == [s for lvl, s in self.reference.turns if lvl == number]
 
     def _gone(self, request: Queued | None, expected: list[Queued]) -> Queued | None:

@@ -1,6 +1,6 @@
-"""A hundred thousand schedules of everything that can happen to a request that waits, each held against the reference.
+"""Many schedules of everything that can happen to a request that waits, each held against the reference.
 
-A failure names its seed: `World(seed).run(STEPS)` is that schedule again.
+A failure names its seed: `World(seed).run(STEPS)` is that schedule again. TICKPATH_SEEDS=100000 runs so many.
 """
 
 import os
@@ -17,7 +17,8 @@ from tickpath.server.dispatch import Dispatcher
 from tickpath.server.scheduling import NEVER_NS, Queued, RequestQueue
 from tickpath.wire import Code
 
-SEEDS: Final = 100_000
+# 2 ms each: 20,000 take 40 s on two cores that others want too, 100,000 took 195.
+SEEDS: Final = int(os.environ.get("TICKPATH_SEEDS", "20000"))
 STEPS: Final = 20
 CHUNK: Final = 1_000
 # Of those below, each is found by the first few hundred seeds.
@@ -29,7 +30,7 @@ ENDS: Final = {0, Code.DEADLINE, Code.SUPERSEDED, Code.OVERLOADED, Code.NOT_READ
 def run_seeds(first: int) -> tuple[Counter[int], str]:
     """How the requests of these seeds ended, and what went wrong, with which seed."""
     ended = Counter[int]()
-    for seed in range(first, first + CHUNK):
+    for seed in range(first, min(first + CHUNK, SEEDS)):
         world = World(seed)
         try:
             world.run(STEPS)
@@ -39,7 +40,7 @@ def run_seeds(first: int) -> tuple[Counter[int], str]:
     return ended, ""
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_schedule_gives_each_request_the_end_it_should_have() -> None:
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         found = list(pool.map(run_seeds, range(0, SEEDS, CHUNK)))

@@ -125,8 +125,7 @@ class Version:
         waiting = self.queue.reference.waiting
         for request in turn:
             assert all(request.infer.priority <= each.infer.priority for each in waiting)
-            mine = [each for each in waiting if each.requester is request.requester]
-            same = [each for each in mine if each.infer.priority == request.infer.priority]
+            same = self.queue.reference.of((request.infer.priority, request.requester))
             assert all(request.place < each.place for each in same)
 
     def end(self, turn: Turn, began_ns: int) -> None:
@@ -141,7 +140,8 @@ class Version:
 
     def watch(self) -> None:
         """The timer of the loop, exact here."""
-        next_ns = self.dispatcher.next_expiry_ns(self.world.now_ns)
+        next_ns = self.dispatcher.next_expiry_ns()
+        assert next_ns >= self.world.now_ns, "what has expired still lies ready"
         if next_ns < self.timer_ns:
             self.timer_ns = next_ns
             self.world.after(next_ns + 1 - self.world.now_ns, self.expire, TIMER)

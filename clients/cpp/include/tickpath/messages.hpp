@@ -205,13 +205,17 @@ std::size_t write_frame(std::uint8_t* out, std::size_t capacity, const Message&.
     return prefix_bytes + writer.size();
 }
 
-// What a server takes at the most.
+// What a server takes at the most. Those of feeds are 0 where an older server tells none.
 struct Limits {
     std::uint64_t frame_bytes_max = 0;
     std::uint64_t in_flight_max = 0;
     std::uint64_t sessions_max = 0;
     std::uint64_t frame_ns_max = 0;
     std::uint64_t priority_levels = 1;
+    std::uint64_t feeds_per_session_max = 0;
+    std::uint64_t feeds_max = 0;
+    std::uint64_t feed_bytes_max = 0;
+    std::uint64_t feed_idle_ns = 0;
 };
 
 // An input or output as the server describes it: `shape` is that of one row, which lies along `batch_axis` (-1: none).
@@ -342,7 +346,9 @@ inline Limits read_limits(Reader& in) {
     for (std::uint64_t* field :
          {&limits.frame_bytes_max, &limits.in_flight_max, &limits.sessions_max, &limits.frame_ns_max})
         if (fields.required()) *field = in.number();
-    if (fields.next()) limits.priority_levels = in.number();
+    for (std::uint64_t* field : {&limits.priority_levels, &limits.feeds_per_session_max, &limits.feeds_max,
+                                 &limits.feed_bytes_max, &limits.feed_idle_ns})
+        if (fields.next()) *field = in.number();
     fields.skip_rest();
     return limits;
 }

@@ -86,13 +86,18 @@ class ModelInfo(Message, frozen=True):
 
 
 class Limits(Message, frozen=True):
-    """What this server takes at the most, told at the start so that a client never has to find out by being refused."""
+    """What this server takes at the most, told at the start so that a client never has to find out by being refused.
+    Those of feeds are 0 where an older server tells none."""
 
     frame_bytes_max: Natural
     in_flight_max: Natural
     sessions_max: Natural
     frame_ns_max: Natural
     priority_levels: Natural = 1
+    feeds_per_session_max: Natural = 0
+    feeds_max: Natural = 0
+    feed_bytes_max: Natural = 0
+    feed_idle_ns: Natural = 0
 
 
 class Hello(Message, frozen=True, tag=1):
