@@ -30,6 +30,7 @@ oip_grpc_port = 8001
 oip_admin = true
 oip_token_file = "door"
 log_format = "json"
+server_name = "lse-3"
 spin = true
 cpu = 3
 sessions_max = 10
