@@ -31,6 +31,7 @@ oip_admin = true
 oip_token_file = "door"
 log_format = "json"
 server_name = "lse-3"
+observer_triton_names = true
 spin = true
 cpu = 3
 sessions_max = 10
