@@ -43,6 +43,7 @@ HOMES: Final = {
     "cuda": "graphs/tickpath/graphs/cuda",
     "grpc": "server/tickpath/door",
     "onnxruntime": "engines",
+    "opentelemetry": "server/tickpath/observe/tracing",
     "ray": "server/tickpath/score",
     "onnx": "engines",
     "uvloop": "server",
