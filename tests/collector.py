@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
@@ -26,7 +27,7 @@ class Collector:
     status: int = 200
     held: Event = field(default_factory=Event)
     asked: Event = field(default_factory=Event)
-    headers: list[dict[str, str]] = field(default_factory=list)
+    headers: list[Message] = field(default_factory=list)
     requests: list[ExportTraceServiceRequest] = field(default_factory=list)
 
     @property
@@ -66,7 +67,7 @@ def collecting(port: int = 0, certificate: tuple[str, str] | None = None) -> Ite
             if self.path != PATH or self.headers["Content-Type"] != "application/x-protobuf":
                 self.send_error(404)
                 return
-            collector.headers.append(dict(self.headers))
+            collector.headers.append(self.headers)
             if collector.status == 200:
                 collector.requests.append(ExportTraceServiceRequest.FromString(body))
             answer = ExportTraceServiceResponse().SerializeToString()

@@ -45,6 +45,7 @@ HOMES: Final = {
     "onnxruntime": "engines",
     "opentelemetry": "server/tickpath/observe/tracing",
     "ray": "server/tickpath/score",
+    "requests": "server/tickpath/observe/tracing",
     "onnx": "engines",
     "uvloop": "server",
     "tensorrt": "engines",

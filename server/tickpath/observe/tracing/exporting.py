@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
@@ -96,8 +97,11 @@ class Exporting(Thread):
         if self._exporter is None or headers != self._headers:
             if self._exporter is not None:
                 self._exporter.shutdown()  # type: ignore[no-untyped-call]
+            # Else the environment's authorities would go before those of `ca`, and a .netrc before the headers.
+            session = requests.Session()
+            session.trust_env = False
             self._exporter = OTLPSpanExporter(
-                self._settings.endpoint, self._settings.ca, headers=headers, timeout=EXPORT_S
+                self._settings.endpoint, self._settings.ca, headers=headers, timeout=EXPORT_S, session=session
             )
             self._headers = headers
         return self._exporter
