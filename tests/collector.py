@@ -21,11 +21,11 @@ PATH = "/v1/traces"
 
 @dataclass
 class Collector:
-    """What came. `status`: what it answers; `held`: while it is not set, it answers nobody."""
+    """What came. `status`: what it answers; `answering`: while it is not set, nobody is answered."""
 
     url: str
     status: int = 200
-    held: Event = field(default_factory=Event)
+    answering: Event = field(default_factory=Event)
     asked: Event = field(default_factory=Event)
     headers: list[Message] = field(default_factory=list)
     requests: list[ExportTraceServiceRequest] = field(default_factory=list)
@@ -63,7 +63,7 @@ def collecting(port: int = 0, certificate: tuple[str, str] | None = None) -> Ite
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             collector.asked.set()
-            collector.held.wait()
+            collector.answering.wait()
             if self.path != PATH or self.headers["Content-Type"] != "application/x-protobuf":
                 self.send_error(404)
                 return
@@ -88,13 +88,13 @@ def collecting(port: int = 0, certificate: tuple[str, str] | None = None) -> Ite
         server.socket = context.wrap_socket(server.socket, server_side=True)
         scheme = "https"
     collector = Collector(f"{scheme}://127.0.0.1:{server.server_address[1]}{PATH}")
-    collector.held.set()
+    collector.answering.set()
     thread = Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
         yield collector
     finally:
-        collector.held.set()
+        collector.answering.set()
         server.shutdown()
         server.server_close()
         thread.join()
