@@ -88,12 +88,11 @@ def test_what_held_a_request_up_is_an_event_of_its_stage(writer: RecordWriter) -
         assert counted(observer) == (1, 0)
         ((whole, *stages),) = collector.traces().values()
     assert values(whole.attributes)["tickpath.request_id"] == str(2**64 - 1)
-    events = {span.name: span.events for span in stages if span.events}
-    (queue,), input_events, (compute, *_) = events["queue"], events["input"], events["compute"]
-    assert (queue.name, values(queue.attributes)["text"]) == ("queued", "queued behind 2")
-    collected = next(event for event in input_events if event.name == "gc")
-    assert values(collected.attributes)["text"] == "the garbage collector ran for 2 µs of it"
-    assert "after which slow@2 was live" in values(compute.attributes)["text"]
+    # A busy machine has others beside them.
+    texts = {(span.name, event.name): values(event.attributes)["text"] for span in stages for event in span.events}
+    assert texts["queue", "queued"] == "queued behind 2"
+    assert texts["input", "gc"] == "the garbage collector ran for 2 µs of it"
+    assert texts["compute", "reload"] == "a load, after which slow@2 was live, went on for 3 µs of it"
     assert "the garbage collector ran" in values(whole.attributes)["tickpath.why"]
 
 
