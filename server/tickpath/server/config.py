@@ -14,6 +14,7 @@ from tickpath.server.access_config import WORDS, ClientConfig, Group, Mode, TlsC
 from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
+from tickpath.server.trace_config import ENDPOINT_PATTERN, ENDPOINT_WORDS, TraceConfig, check_trace
 
 # Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
 Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
@@ -33,6 +34,7 @@ _WORDS = {
     PLACE_PATTERN: "that is not empty and has no NUL in it",
     HOURS_PATTERN: "of hours as 09:30-16:00",
     FILE_NAME_PATTERN: "that names a file beside the model, without a folder",
+    ENDPOINT_PATTERN: ENDPOINT_WORDS,
     **WORDS,
 }
 # A server of one core has no time for more; and every label set stays small enough to look at.
@@ -218,6 +220,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
     # What is asked and answered, kept in files (see record_config.py); None: nothing is.
     record: RecordConfig | None = None
+    # Requests that leave as OpenTelemetry traces, by the observer (see trace_config.py); None: none does.
+    trace: TraceConfig | None = None
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -251,6 +255,8 @@ def check(config: ServerConfig) -> ServerConfig:
     if not config.insecure:
         _check_open(config)
     if config.record is not None and (why := check_record(config.record)):
+        raise ConfigError(why)
+    if config.trace is not None and (why := check_trace(config.trace, config.observer_port is not None)):
         raise ConfigError(why)
     return config
 
@@ -356,13 +362,14 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
         "$.clients": ClientConfig,
         "$.tls": TlsConfig,
         "$.record": RecordConfig,
+        "$.trace": TraceConfig,
     }
     kind = next((inner for table, inner in tables.items() if table in problem), kind)
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
         steps = re.findall(r"\w+", place[1])
-        if any("token" in step for step in steps):  # a secret may have been put there
+        if any("token" in step or step == "endpoint" for step in steps):  # a secret may have been put there
             return problem
         if problem.startswith("Invalid enum value"):
             return problem + _choices(kind, steps[-1])
