@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import click
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +29,8 @@ from tickpath.engines.zoo.catalogue import CATALOGUE
 from tickpath.wire import FeedOpened, OpenFeed, Result, Tick
 
 MODES: Final = ("alone", "together")
+
+Times = npt.NDArray[np.float64]
 
 
 class Round(NamedTuple):
@@ -129,20 +132,26 @@ def main(models: str, feeds: int, together: int, rounds: int, ticks: int, cpu: i
 
 
 def _table(measured: dict[tuple[str, str, str], list[Round]]) -> Table:
-    table = Table(title="µs; medians of rounds, and the rounds' quartiles of CPU / alone")
-    for heading in ("model", "what", "mode", "reply p50", "reply p99", "ticks/s", "CPU a tick", "CPU / alone"):
+    table = Table(title="µs; medians of rounds, and the rounds' quartiles of their ratio to alone")
+    for heading in ("model", "what", "mode", "reply p50", "/ alone", "ticks/s", "CPU a tick", "/ alone"):
         table.add_column(heading)
     for (name, what, mode), rounds in sorted(measured.items()):
-        p50 = float(np.median([np.median(each.replies) for each in rounds])) / 1e3
-        p99 = float(np.percentile(np.concatenate([each.replies for each in rounds]), 99)) / 1e3
-        rate = 1e9 / float(np.median([each.wall_ns for each in rounds]))
-        cpu = [each.cpu_ns for each in rounds]
-        low, ratio, high = np.percentile(
-            np.divide(cpu, [each.cpu_ns for each in measured[name, what, "alone"]]), (25, 50, 75)
-        )
-        cells = (f"{p50:.0f}", f"{p99:.0f}", f"{rate:.0f}", f"{np.median(cpu) / 1e3:.0f}")
-        table.add_row(name, what, mode, *cells, f"{ratio:.2f} ({low:.2f}-{high:.2f})")
+        alone = measured[name, what, "alone"]
+        reply, cpu = _p50_us(rounds), np.array([each.cpu_ns for each in rounds]) / 1e3
+        replies = (f"{np.median(reply):.0f}", _ratio(reply, _p50_us(alone)))
+        rate = f"{1e9 / np.median([each.wall_ns for each in rounds]):.0f}"
+        cpus = (f"{np.median(cpu):.0f}", _ratio(cpu, np.array([each.cpu_ns for each in alone]) / 1e3))
+        table.add_row(name, what, mode, *replies, rate, *cpus)
     return table
+
+
+def _p50_us(rounds: Sequence[Round]) -> Times:
+    return np.array([np.median(each.replies) for each in rounds]) / 1e3
+
+
+def _ratio(values: Times, alone: Times) -> str:
+    low, middle, high = np.percentile(values / alone, (25, 50, 75))
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
 
 
 if __name__ == "__main__":
