@@ -62,6 +62,10 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     axis: Annotated[int, msgspec.Meta(ge=0, le=16)] = 1
     # The inputs that take a state, each with the output that gives it.
     state: dict[str, str] = {}
+    # Feeds of a step model that may step together after their replies. A tick that comes meanwhile waits for all of
+    # them, and on the CPU large models gain nothing (docs/adr/0008), so it is asked for. 16: more rows at once than
+    # caches hold only make the wait longer.
+    together: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
     warm_up: Literal["refuse", "pad"] = "refuse"
 
