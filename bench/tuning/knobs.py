@@ -56,7 +56,6 @@ def nicer(pid: int) -> None:
         os.setpriority(os.PRIO_PROCESS, int(thread.name), NICE)
 
 
-DEFAULT: Final = Variant("default")
 ALL_DAY: Final = ["00:00-12:00", "12:00-00:00"]
 
 KNOBS: Final = (

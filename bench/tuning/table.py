@@ -1,7 +1,6 @@
 """From round trips to one Markdown table per knob, and into a text between its markers."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -55,10 +54,11 @@ def write(path: Path, blocks: Mapping[str, str]) -> None:
     text = path.read_text("utf-8")
     for name, block in blocks.items():
         begin, end = markers(name)
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if not pattern.search(text):
+        before, found, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not found or not ended:
             raise ValueError(f"{path} has no place for {name!r}: write {begin} and {end} on lines of their own")
-        text = pattern.sub(lambda _, block=block: f"{begin}\n{block}\n{end}", text)  # type: ignore[misc]
+        text = f"{before}{begin}\n{block}\n{end}{after}"
     path.write_text(text, "utf-8")
 
 
