@@ -10,6 +10,7 @@ that a noisy machine disturbs all alike. A ratio is taken within a round.
 """
 
 import os
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -44,6 +45,7 @@ def main(names: str | None, rounds: int, samples: int, text: Path | None) -> Non
         raise click.ClickException("two processors expected, one for the server and one for its client; there is one")
     if not FLOOR.exists():
         raise click.ClickException(f"{FLOOR} is the client, and is not there: `make {FLOOR}`")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # servers that are stopped must not stay
     before = load()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         bench = _Bench(stack, Path(folder))
