@@ -72,6 +72,9 @@ class Peer:
         assert isinstance(welcome, Welcome)
         self.handles = {model.name: model.handle for model in welcome.models}
 
+    def close(self) -> None:
+        self._socket.close()
+
     def ask(self, message: ClientMessage) -> ServerMessage:
         self._socket.sendall(encode_frame(message))
         return self.receive()
