@@ -45,7 +45,9 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command(epilog=EXAMPLES)
 @click.argument("places", metavar="DIR|FILE...", nargs=-1, required=True, type=Path)
 @click.option("--list", "only_list", is_flag=True, help="Say what is in it, and ask nobody.")
-@click.option("--to", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
+@click.option(
+    "--to", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
+)
 @click.option("--speed", callback=_read_speed, default="1", show_default=True, metavar="N|max", help="Times as fast.")
 @click.option(
     "--model",

@@ -113,7 +113,11 @@ class Observer:
         page, which holds nothing yet, are anybody's."""
         if self._scrapers is None or self._scrapers.may(request.authorization):
             return None
-        return say(HTTPStatus.UNAUTHORIZED, "a token is asked for here, as Authorization: Bearer TOKEN", "WWW-Authenticate: Bearer")
+        return say(
+            HTTPStatus.UNAUTHORIZED,
+            "a token is asked for here, as Authorization: Bearer TOKEN",
+            "WWW-Authenticate: Bearer",
+        )
 
     async def _status(self, request: Request) -> Response:
         if stranger := self._stranger(request):

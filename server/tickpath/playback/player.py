@@ -161,7 +161,9 @@ class Player:
 
     def _link(self, session: int) -> tuple[Link, PlaybackDialogue]:
         if (found := self._links.get(session)) is None:
-            dialogue = PlaybackDialogue(self._exchanges.sessions[session].client, token_now(self._server.token), self._told)
+            dialogue = PlaybackDialogue(
+                self._exchanges.sessions[session].client, token_now(self._server.token), self._told
+            )
             link = open_link(session, self._server.address, dialogue, self._in_flight_max, self._server.tls)
             self._sender.add(link)
             self.server = dialogue.server

@@ -54,11 +54,12 @@ def status_of(url: str, authorization: str = "", accept: str = "*/*") -> int:
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return int(response.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            assert error.headers["WWW-Authenticate"] == "Bearer"
-            assert b"Authorization: Bearer" in error.read()
-            return error.code
+    except urllib.error.HTTPError as refused:
+        with refused:
+            code, kind, said = refused.code, refused.headers["WWW-Authenticate"], refused.read()
+    assert kind == "Bearer"
+    assert b"Authorization: Bearer" in said
+    return code
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status.json", "/slow", "/slow?count=1&model=fast", "/slow?count=no"])
