@@ -159,6 +159,8 @@ def test_the_page_asks_for_a_token_and_says_when_it_is_wrong(asking: Observing, 
         tab.wait_for("!document.getElementById('token-wrong').hidden")
         assert "does not know this token" in tab.text()
         assert tab.evaluate("document.getElementById('token').value") == ""
+    tab.show(375, 800, dark=True)
+    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
     tab.screenshot(tmp_path / "wrong.png")
     give(tab, f" {TOKEN} ")
     tab.wait_for(SHOWN)
