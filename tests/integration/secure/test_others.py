@@ -193,15 +193,16 @@ def test_secrets_are_not_in_the_titles_of_the_door_and_the_observer(whole: Secur
 def test_a_door_of_its_own_says_what_is_missing(whole: Secured) -> None:
     """What it is to show can't be read: at the start. What it shows will not do: to who asks."""
     ca, at = whole.authority.path, whole.server.address
-    for words in (("--token-file", "none.token"), ("--tls-ca", "none.pem")):
-        done = command(whole, "door", "--at", at, "--http", "0", *words, token=None)
-        assert (done.returncode, words[1] in done.stderr) == (2, True), done.stderr
-    for words, status, told in (
+    for option, file in (("--token-file", "none.token"), ("--tls-ca", "none.pem")):
+        done = command(whole, "door", "--at", at, "--http", "0", option, file, token=None)
+        assert (done.returncode, file in done.stderr) == (2, True), done.stderr
+    cases: list[tuple[tuple[str, ...], int, str]] = [
         (("--at", at, "--tls-ca", ca), 401, "it has no token"),
         (("--at", at), 503, "certificate is refused"),
         (("--at", at.removeprefix("tls://")), 503, "is it plain, not tls://"),
         (("--at", at, "--tls-ca", ca, "--token-file", str(whole.folder / "lab.token")), 200, "FP32"),
-    ):
+    ]
+    for words, status, told in cases:
         with door(whole, *words) as url:
             answered, body, _ = ask(f"{url}/v2/models/mlp/infer", None, ROWS)
             assert (answered, told in body) == (status, True), body
