@@ -16,12 +16,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tickpath.server.access_config import TlsConfig
 from tickpath.server.config import ConfigError
 from tickpath.server.connection import LINGER_S
 from tickpath.server.quota import TokenBucket
+from tickpath.small_files import read_small
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ HANDSHAKES_MAX: Final = 128
 # fifths; and a desk of a hundred is back within the burst.
 HANDSHAKES_A_SECOND: Final = 100.0
 HANDSHAKES_BURST: Final = 100
+# All authorities of an operating system are a quarter of a megabyte.
+FILE_BYTES_MAX: Final = 4 << 20
 # When no descriptor is left for a newcomer.
 ACCEPT_AGAIN_S: Final = 0.1
 
@@ -43,6 +47,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _load(context, config)
     if config.client_ca is not None:
+        _check_file("tls client_ca", config.client_ca)
         try:
             context.load_verify_locations(config.client_ca)
         except (OSError, ssl.SSLError) as error:
@@ -60,11 +65,7 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
         raise ConfigError(f"tls key {config.key}: it has a password, which nobody is there to type: give it without")
 
     for key, path in (("certificate", config.certificate), ("key", config.key)):
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as error:
-            raise ConfigError(f"tls {key} {path}: {error.strerror}") from None
+        _check_file(f"tls {key}", path)
     try:
         context.load_cert_chain(config.certificate, config.key, no_password)
     except (OSError, ssl.SSLError) as error:
@@ -72,6 +73,16 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
             f"tls certificate {config.certificate} and key {config.key}: {_reason(error)}: give a certificate and the "
             "key that belongs to it, as PEM"
         ) from None
+
+
+def _check_file(what: str, path: str) -> None:
+    """That there is one to read. Raises ConfigError."""
+    try:
+        data, _ = read_small(Path(path), FILE_BYTES_MAX)
+    except OSError as error:
+        raise ConfigError(f"{what} {path}: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"{what} {path}: more than {FILE_BYTES_MAX:,} bytes: PEM of what is needed alone expected")
 
 
 def _prove(config: TlsConfig) -> None:
