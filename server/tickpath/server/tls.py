@@ -6,7 +6,8 @@ Rules
   that has expired, or does not belong to its key, is refused; when it is to take another's place, the other one stays.
 - A connection is no session before its handshake is done. Handshakes are bounded in time, in number (the oldest goes)
   and in how many begin a second, since each costs the loop as much as a dozen connections in the clear; who comes
-  beyond that waits in the kernel's backlog.
+  beyond that waits in the kernel's backlog. Those who left while they waited there cost nothing, and keep nobody
+  waiting.
 """
 
 import asyncio
@@ -36,6 +37,8 @@ HANDSHAKES_A_SECOND: Final = 100.0
 HANDSHAKES_BURST: Final = 100
 # All authorities of an operating system are a quarter of a megabyte.
 FILE_BYTES_MAX: Final = 4 << 20
+# A connection's state as the kernel numbers it (netinet/tcp.h), the first byte of TCP_INFO.
+TCP_ESTABLISHED: Final = 1
 # When no descriptor is left for a newcomer.
 ACCEPT_AGAIN_S: Final = 0.1
 
@@ -167,9 +170,13 @@ class TlsListener:
                 raise
             self._pause(ACCEPT_AGAIN_S)
             return
+        accepted.setblocking(False)
+        if _has_gone(accepted):
+            accepted.close()
+            self._failed()
+            return
         self._pace.take(now_ns)
         self._make_room()
-        accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = self._loop.create_task(self._shake_hands(accepted))
         self._under_way[task] = None
@@ -207,3 +214,9 @@ class TlsListener:
             log.exception("a fault of the server ended a handshake")
         finally:
             self._under_way.pop(task, None)
+
+
+def _has_gone(accepted: socket.socket) -> bool:
+    """Whether its client has closed or reset before its turn came: no handshake can be had with it. What it said first
+    can still be read, so only the kernel's own state tells."""
+    return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != TCP_ESTABLISHED
