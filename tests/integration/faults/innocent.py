@@ -1,7 +1,7 @@
 """A client that keeps every rule, in a process of its own so that a fault's making does not slow it: it asks, compares
 each answer and notes the gaps between them, phase by phase.
 
-    python -m tests.integration.faults.innocent PATH     the server's Unix socket
+    python -m tests.integration.faults.innocent PATH [TOKEN]     the server's Unix socket
 
 Each line of stdin begins a phase, or with `until N` waits for so many answers more; `ok` comes when it is so. At the
 end of stdin it prints each phase's figures, as JSON. A wrong or a missing answer ends it with 1.
@@ -22,6 +22,8 @@ from typing import Final, NamedTuple, Self
 from tests.integration.hostile.arena import echo, expect_answers
 from tests.peer import Peer
 from tests.serving import RunningServer
+
+from tickpath.wire import PROTOCOL_VERSION, Hello, Welcome
 
 PAUSE_S: Final = 0.001
 CALM_ANSWERS: Final = 300
@@ -80,9 +82,9 @@ class Innocent:
 
 
 @contextmanager
-def innocent(server: RunningServer) -> Iterator[Innocent]:
+def innocent(server: RunningServer, token: str = "") -> Iterator[Innocent]:
     """One that asks until the block ends, and whose answers were all right."""
-    command = [sys.executable, "-m", "tests.integration.faults.innocent", server.uds.removeprefix("unix:")]
+    command = [sys.executable, "-m", "tests.integration.faults.innocent", server.uds.removeprefix("unix:"), token]
     root = Path(__file__).parents[3]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         client = Innocent(process)
@@ -96,12 +98,13 @@ def innocent(server: RunningServer) -> Iterator[Innocent]:
 
 
 class _Asking:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, token: str) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(60)
         connection.connect(path)
         self._peer = Peer(connection)
-        self._peer.greet()
+        self._peer.send(Hello(PROTOCOL_VERSION, "innocent", token))
+        assert isinstance(self._peer.receive(), Welcome)
         self._gaps_ns: dict[str, list[int]] = {"": []}
         self._phase = ""
         self._asked = 0
@@ -133,7 +136,7 @@ class _Asking:
 
 
 def main() -> None:
-    asking = _Asking(sys.argv[1])
+    asking = _Asking(*sys.argv[1:3])
     while True:
         if select.select([sys.stdin], [], [], PAUSE_S)[0]:
             line = sys.stdin.readline()
