@@ -128,11 +128,16 @@ class _Asking:
         else:
             self._phase = word
             self._gaps_ns.setdefault(word, [])
-        print("ok", flush=True)
+        _print("ok")
 
     def told(self) -> str:
         gaps = {name: [len(g), statistics.median(g), max(g)] for name, g in self._gaps_ns.items() if g}
         return json.dumps(gaps)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -144,7 +149,7 @@ def main() -> None:
                 break
             asking.obey(line.strip())
         asking.ask()
-    print(asking.told(), flush=True)
+    _print(asking.told())
 
 
 if __name__ == "__main__":

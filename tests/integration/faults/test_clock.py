@@ -41,7 +41,18 @@ class WallClock:
             pytest.skip("no C compiler: set CC")
         library, self._ahead = folder / "wall_clock.so", folder / "ahead"
         self.jump(0)
-        command = [compiler, "-O2", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(SOURCE)]
+        command = [
+            compiler,
+            "-O2",
+            "-std=gnu11",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Werror",
+            "-o",
+            str(library),
+            str(SOURCE),
+        ]
         subprocess.run([*command, "-ldl"], check=True)
         self.prefix = ("env", f"LD_PRELOAD={library}", f"WALL_CLOCK_AHEAD={self._ahead}")
 

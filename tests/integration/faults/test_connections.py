@@ -47,9 +47,13 @@ WORDS: Final = {
 def test_500_slowloris(server: RunningServer, table: list[str], said: str) -> None:
     """Each is told, once it has had the second that it is given; nobody is held up as long as that."""
     words, expected = WORDS[said]
-    with innocent(server) as client, usage(server.ready.pid) as seen, client.beside():
-        with crowd(server, SLOWLORIS, words) as strangers:
-            outcomes = Counter(", ".join(outcome(stranger) for _ in expected) for stranger in strangers)
+    with (
+        innocent(server) as client,
+        usage(server.ready.pid) as seen,
+        client.beside(),
+        crowd(server, SLOWLORIS, words) as strangers,
+    ):
+        outcomes = Counter(", ".join(outcome(stranger) for _ in expected) for stranger in strangers)
     table.append(row(f"500 slowloris, {said}", outcomes, client, seen))
     assert outcomes == {", ".join(expected): SLOWLORIS}
 
@@ -57,9 +61,13 @@ def test_500_slowloris(server: RunningServer, table: list[str], said: str) -> No
 def test_2000_simultaneous_connects(server: RunningServer, table: list[str]) -> None:
     """Of those for whom there is no room few linger until what they said is read: a reset may overtake what the others
     are told."""
-    with innocent(server) as client, usage(server.ready.pid) as seen, client.beside():
-        with crowd(server, CONNECTS, HELLO) as strangers:
-            outcomes = Counter(map(outcome, strangers))
+    with (
+        innocent(server) as client,
+        usage(server.ready.pid) as seen,
+        client.beside(),
+        crowd(server, CONNECTS, HELLO) as strangers,
+    ):
+        outcomes = Counter(map(outcome, strangers))
     table.append(row("2,000 connects, 1,024 sessions", outcomes, client, seen))
     assert outcomes["Welcome"] == SESSIONS - 1, "one is the client beside them"
     assert outcomes["OVERLOADED"] > 0

@@ -1,5 +1,5 @@
-"""What happens to the server's processes and to the machine below them: signals, descriptors, a disk without room. Known
-failures A19, C12."""
+"""What happens to the server's processes and to the machine below them: signals, descriptors, a disk without room.
+Known failures A19, C12."""
 
 import os
 import resource
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.faults.figures import crowd, outcome, row, slow, usage, write_models
+from tests.integration.faults.figures import Usage, crowd, outcome, row, slow, usage, write_models
 from tests.integration.faults.innocent import innocent
 from tests.integration.hostile.arena import echo, eventually, expect_answers, scrape
 from tests.peer import Peer
@@ -48,11 +48,15 @@ def test_64_open_files(tmp_path: Path, table: list[str]) -> None:
     later; and afterwards there is room again."""
     limit = ("bash", "-c", f'ulimit -n {OPEN_FILES}; exec "$0" "$@"')
     with serve(tmp_path, write_models(tmp_path), prefix=limit, observer_port=0) as server:
-        with innocent(server) as client, usage(server.ready.pid) as seen, client.beside():
-            with crowd(server, CROWD, HELLO) as strangers:
-                outcomes = Counter(map(outcome, strangers))
-                assert len(os.listdir(f"/proc/{server.ready.pid}/fd")) < OPEN_FILES
-            eventually(lambda: _is_welcome(server), "there is room again")
+        with (
+            innocent(server) as client,
+            usage(server.ready.pid) as seen,
+            client.beside(),
+            crowd(server, CROWD, HELLO) as strangers,
+        ):
+            outcomes = Counter(map(outcome, strangers))
+            assert Usage(server.ready.pid).descriptors < OPEN_FILES
+        eventually(lambda: _is_welcome(server), "there is room again")
     outcomes[_ended(server.process.returncode)] += 1
     table.append(row(f"ulimit -n {OPEN_FILES}, {CROWD} connects", outcomes, client, seen))
     assert outcomes["Welcome"] > 0
