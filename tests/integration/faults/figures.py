@@ -14,7 +14,7 @@ from tests.onnx_models import slow as slow_model
 from tests.peer import Peer
 from tests.serving import RunningServer, write_zoo
 
-from tickpath.wire import Failure, Infer
+from tickpath.wire import Failure, Infer, Result
 
 RSS_BYTES_MAX: Final = 64 << 20
 """That a fault may leave behind: 2,000 connections with a buffer and a transport each have far less."""
@@ -67,6 +67,16 @@ def outcome(peer: Peer) -> str:
     if message is None:
         return "ended"
     return message.code.name if isinstance(message, Failure) else type(message).__name__
+
+
+def replies(peer: Peer, count: int) -> dict[int, str]:
+    """The next replies by their requests: `Result`, or a code's name."""
+    found = {}
+    for _ in range(count):
+        reply = peer.receive()
+        assert isinstance(reply, Result | Failure), reply
+        found[reply.id] = reply.code.name if isinstance(reply, Failure) else "Result"
+    return found
 
 
 @contextmanager

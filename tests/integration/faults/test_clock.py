@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.integration.faults.figures import outcome, row, slow, usage, write_models
+from tests.integration.faults.figures import outcome, replies, row, slow, usage, write_models
 from tests.integration.faults.innocent import innocent
 from tests.integration.hostile.arena import echo, eventually, scrape
 from tests.peer import Peer
@@ -21,7 +21,7 @@ from tests.secured import TOKENS, secured
 from tests.serving import RunningServer
 
 from tickpath.recorder.reading import open_segments
-from tickpath.wire import Code, Failure, Result
+from tickpath.wire import Code
 
 SOURCE: Final = Path(__file__).with_name("wall_clock.c")
 HOURS: Final = (6, -6, 30, 0)
@@ -125,13 +125,7 @@ def _renewed(server: RunningServer) -> None:
 def _expect_budgets_as_ever(peer: Peer) -> None:
     """One that can't be kept is refused, one that can is kept."""
     peer.send(slow(1), slow(2, 1))
-    replies = [peer.receive(), peer.receive()]
-    codes = {reply.id: reply.code if isinstance(reply, Failure) else None for reply in replies if _is_reply(reply)}
-    assert codes == {1: None, 2: Code.DEADLINE}
-
-
-def _is_reply(message: object) -> bool:
-    return isinstance(message, Result | Failure)
+    assert replies(peer, 2) == {1: "Result", 2: Code.DEADLINE.name}
 
 
 def _expect_all_recorded(folder: Path) -> None:

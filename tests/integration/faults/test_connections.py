@@ -34,7 +34,7 @@ SHORT: Final[dict[str, Any]] = {"hello_s": 1.0, "frame_s": 1.0}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("crowds")
-    settings = {"observer_port": 0, "oip_port": 0, "oip_grpc_port": 0, "sessions_max": SESSIONS}
+    settings: dict[str, Any] = {"observer_port": 0, "oip_port": 0, "oip_grpc_port": 0, "sessions_max": SESSIONS}
     with serve(folder, write_models(folder), **SHORT, **settings) as server:
         yield server
     assert "Traceback" not in server.log.read_text()

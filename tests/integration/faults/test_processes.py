@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.faults.figures import Usage, crowd, outcome, row, slow, usage, write_models
+from tests.integration.faults.figures import Usage, crowd, outcome, replies, row, slow, usage, write_models
 from tests.integration.faults.innocent import innocent
 from tests.integration.hostile.arena import echo, eventually, expect_answers, scrape
 from tests.peer import Peer
@@ -126,16 +126,11 @@ def test_sigstop_and_sigcont(server: RunningServer, table: list[str]) -> None:
             asking.send(slow(1), slow(2, 10**12), slow(3, 10**8))
             with stopped(server):
                 time.sleep(0.3)  # the fault itself: three times the third one's budget
-            replies = [asking.receive() for _ in range(3)]
-            names = {r.id: r.code.name if isinstance(r, Failure) else "Result" for r in replies if _is_reply(r)}
+            names = replies(asking, 3)
             outcomes.update(names.values())
             assert (names[1], names[2]) == ("Result", "Result")
     table.append(row("SIGSTOP, SIGCONT, three times", outcomes, client, seen))
     assert set(outcomes) <= {"Result", "DEADLINE"}
-
-
-def _is_reply(message: object) -> bool:
-    return isinstance(message, Result | Failure)
 
 
 def test_the_observer_is_killed(server: RunningServer, table: list[str]) -> None:
