@@ -42,11 +42,11 @@ test-compile: $(VENV)/ready-compile  ## compile for every engine; installs Tenso
 	$(BIN)/pytest -n auto tests/compile
 
 test-deploy: $(VENV)/ready  ## check deploy/ with Prometheus, promtool, systemd-analyze, hadolint; installs what is missing
-	tests/deploy/install-tools
+	tests/install-tools
 	$(BIN)/pytest tests/deploy
 
 test-image: $(VENV)/ready  ## build the CPU image's two stages without an engine, and run it
-	tests/deploy/install-tools
+	tests/install-tools
 	$(BIN)/pytest tests/image
 
 # Without a pip of its own, which takes as long as a fifth of the rest.
@@ -56,7 +56,7 @@ build/clients/ready: tests/door/requirements.txt $(VENV)/ready
 	touch $@
 
 test-door: $(VENV)/ready build/clients/ready  ## ask the door with KServe's client, Triton's newest, perf_analyzer; installs them
-	tests/door/install-tools
+	tests/install-tools
 	$(BIN)/pytest tests/door
 
 $(VENV)/ready-ray: $(VENV)/ready
