@@ -61,8 +61,9 @@ class GuardedSession(Session):
                 self._service.closed(session)
                 session.abort()
                 break
-        self._strangers.add(self)
         super().connection_made(transport)
+        if self in self._service.sessions:  # who was turned away has no room to give
+            self._strangers.add(self)
 
     def _lost(self) -> None:
         super()._lost()
@@ -163,7 +164,7 @@ class GuardedSession(Session):
         self._account.in_flight += 1
         super()._queue(infer, version, first_byte_ns, received_ns)
 
-    def _ended(self, request_id: int, version: Version) -> TakenTick | None:
+    def _forgotten(self, request_id: int) -> TakenTick | None:
         assert self._account is not None
         self._account.in_flight -= 1
-        return super()._ended(request_id, version)
+        return super()._forgotten(request_id)
