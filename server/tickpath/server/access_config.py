@@ -73,14 +73,20 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     client_certificates: Literal["required", "optional"] = "required"
 
 
-def problem_of(clients: Sequence[ClientConfig], tls: TlsConfig | None) -> str | None:
-    """What is wrong with these rules together, and what to do about it; None: nothing."""
+def problem_of(clients: Sequence[ClientConfig], tls: TlsConfig | None, has_door: bool) -> str | None:
+    """What is wrong with these rules together, and what to do about it; None: nothing. `has_door`: the server starts a
+    door, which comes by the Unix socket."""
     names = [client.name for client in clients]
     if len(clients) > CLIENTS_MAX:
         return f"{len(clients)} clients, one server takes {CLIENTS_MAX}: let some share an entry with several tokens"
     for name in names:
         if names.count(name) > 1:
             return f"two clients are named {name!r}: give each its own name, or one entry with several tokens"
+    if has_door and not clients and asks_who_comes(clients, tls):
+        return (
+            "the door has no certificate to show, and client_ca asks for one: give [[clients]] with tokens, which it "
+            "passes on, or leave the door out"
+        )
     asks_certificates = tls is not None and tls.client_ca is not None
     if tls is not None and tls.client_certificates == "optional" and not (asks_certificates and clients):
         return 'tls: client_certificates = "optional" is for client_ca and [[clients]] with tokens: give both'
@@ -96,6 +102,11 @@ def _problem_of_client(client: ClientConfig, asks_certificates: bool) -> str | N
     if client.rate_burst is not None and client.rate_max is None:
         return f"client {client.name!r}: rate_burst is for rate_max, which is not set: give both"
     return None
+
+
+def asks_who_comes(clients: Sequence[ClientConfig], tls: TlsConfig | None) -> bool:
+    """Whether a client must show who it is."""
+    return bool(clients) or (tls is not None and tls.client_ca is not None)
 
 
 def is_loopback(host: str) -> bool:

@@ -10,7 +10,16 @@ import msgspec
 
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.access_config import WORDS, ClientConfig, Group, Mode, TlsConfig, is_loopback, problem_of
+from tickpath.server.access_config import (
+    WORDS,
+    ClientConfig,
+    Group,
+    Mode,
+    TlsConfig,
+    asks_who_comes,
+    is_loopback,
+    problem_of,
+)
 from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
@@ -244,9 +253,10 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     if config.oip_admin and config.admin is None:
         raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
-    if config.tls is not None and config.uds is None and (config.oip_port, config.oip_grpc_port) != (None, None):
+    has_door = (config.oip_port, config.oip_grpc_port) != (None, None)
+    if config.tls is not None and config.uds is None and has_door:
         raise ConfigError("the door goes to the server by its Unix socket where the port speaks TLS: give a uds, too")
-    if problem := problem_of(config.clients, config.tls):
+    if problem := problem_of(config.clients, config.tls, has_door):
         raise ConfigError(problem)
     if not config.insecure:
         _check_open(config)
@@ -257,7 +267,7 @@ def check(config: ServerConfig) -> ServerConfig:
 
 def _check_open(config: ServerConfig) -> None:
     """Whoever can reach an address beyond this machine can ask there, unless somebody looks who he is."""
-    asks = bool(config.clients) or (config.tls is not None and config.tls.client_ca is not None)
+    asks = asks_who_comes(config.clients, config.tls)
     open_places = {
         "host": config.port is not None and not asks and config.host,
         "oip_host": (config.oip_port, config.oip_grpc_port) != (None, None) and not config.clients and config.oip_host,
