@@ -1,7 +1,6 @@
 """Who may ask what, message by message, and how much: on a real server that asks who comes."""
 
 import socket
-import time
 from pathlib import Path
 from typing import Final
 
@@ -264,14 +263,12 @@ def test_guesses_and_idle_connections_never_keep_out_who_is_known(tmp_path: Path
         uds = server.server.uds
         strangers = [server.server.connect_unix() for _ in range(20)]
         guessing = [server.peer(f"guess-number-{n:032}") for n in range(20)]
-        started_s = time.monotonic()
         with Client(uds, token=TOKENS["desk"], timeout_s=60) as desk:
             assert desk.infer("mlp", ROW).version == "1"
             more = [server.server.connect_unix() for _ in range(20)]
             assert desk.infer("mlp", ROW).version == "1"
             with Client(uds, token=TOKENS["desk"], timeout_s=60) as second:
                 second.ping()
-        assert time.monotonic() - started_s < 100
         for connection in (*strangers, *more):
             connection.close()
         for peer in guessing:
