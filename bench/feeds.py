@@ -72,6 +72,9 @@ class Peer:
         assert isinstance(welcome, Welcome)
         self.handles = {model.name: model.handle for model in welcome.models}
 
+    def close(self) -> None:
+        self._socket.close()
+
     def ask(self, message: ClientMessage) -> ServerMessage:
         self._socket.sendall(encode_frame(message))
         return self.receive()
@@ -160,16 +163,29 @@ def _replay(peer: Peer, question: Question, due_ns: Times) -> Times:
 
 @contextmanager
 def _server(folder: Path, models: Sequence[str], cpu: int | None) -> Iterator[str]:
-    lines = ["port = 0", "observer_port = false"]
+    lines: list[str] = []
     for model in models:
-        whole, step = folder / f"{model}.onnx", folder / f"{model}.step.onnx"
-        _tickpath("zoo", model, whole)
-        _tickpath("streaming", whole, "-o", step)
+        whole, step = make_models(folder, model)
         for mode, path in zip(MODES, (whole, step, step), strict=True):
             lines += ["[[models]]", f'name = "{model}-{mode}"', f'path = "{path}"']
             lines += ['feed = { mode = "carry" }'] if mode == "carry" else []
+    with running(folder, lines, cpu) as ready:
+        yield ready.address
+
+
+def make_models(folder: Path, model: str) -> tuple[Path, Path]:
+    """This model of the zoo, and the step model made of it."""
+    whole, step = folder / f"{model}.onnx", folder / f"{model}.step.onnx"
+    _tickpath("zoo", model, whole)
+    _tickpath("streaming", whole, "-o", step)
+    return whole, step
+
+
+@contextmanager
+def running(folder: Path, models: Sequence[str], cpu: int | None) -> Iterator[Ready]:
+    """A server of these models, each in lines of its configuration."""
     config = folder / "bench.toml"
-    config.write_text("\n".join(lines))
+    config.write_text("\n".join(["port = 0", "observer_port = false", *models]))
     command = [*pinned(cpu), sys.executable, "-m", "tickpath.cli", "serve", "--config", str(config), "--json"]
     with (
         (folder / "log").open("w") as log,
@@ -177,7 +193,7 @@ def _server(folder: Path, models: Sequence[str], cpu: int | None) -> Iterator[st
     ):
         try:
             assert process.stdout is not None
-            yield msgspec.json.decode(process.stdout.readline(), type=Ready).address
+            yield msgspec.json.decode(process.stdout.readline(), type=Ready)
         finally:
             process.terminate()
 

@@ -16,7 +16,16 @@ try:
     from tickpath.console.endings import AddressRefused, DeviceLost, Failed, Misconfigured, ModelRefused, ending
     from tickpath.console.golden import golden
     from tickpath.console.models import models
-    from tickpath.console.options import ADDRESS, AT, LOG_FORMAT, SHAPES, credentials, read_buckets, read_name
+    from tickpath.console.options import (
+        ADDRESS,
+        AT,
+        LOG_FORMAT,
+        SHAPES,
+        credentials,
+        read_buckets,
+        read_name,
+        read_slow,
+    )
     from tickpath.console.output import print_json, print_rich
     from tickpath.console.replay import replay
     from tickpath.console.score import score
@@ -124,6 +133,9 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 @click.option("--server-name", metavar="NAME", help="What its metrics call it.  [default: host/address]")
 @click.option("--no-observer", is_flag=True, help="No metrics and no HTTP.")
 @click.option("--observer-triton-names", is_flag=True, default=None, help="Triton's names in /metrics, too.")
+@click.option("--trace-endpoint", metavar="URL", help="Send slow requests as OTLP traces: docs/OBSERVER.md.")
+@click.option("--trace-sample", type=click.FloatRange(0, 1), metavar="SHARE", help="And these of all.  [default: 0]")
+@click.option("--trace-slow", callback=read_slow, metavar="MS|p99.9|off", help="Slow is above.  [default: p99.9]")
 @click.option("--oip", "oip_port", type=PORT, metavar="PORT", help="Open Inference Protocol, REST, here: docs/DOOR.md.")
 @click.option("--oip-grpc", "oip_grpc_port", type=PORT, metavar="PORT", help="Open Inference Protocol, gRPC, here.")
 @click.option("--spin", is_flag=True, default=None, help="Never sleep while waiting: costs a core, saves the wake-up.")

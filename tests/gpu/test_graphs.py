@@ -8,6 +8,7 @@ from cuda.bindings import driver
 from tests import cuda_checks
 from tests.gpu.engines import CANDIDATES, Candidate, Eager
 from tests.gpu.ptx_engine import checked
+from tests.polled import ask_polled
 
 from tickpath.graphs import DeviceOptions, Slot
 from tickpath.graphs.cuda import CudaEngine, Device
@@ -85,6 +86,17 @@ def test_random_batches_in_pipelined_slots(engine: CudaEngine, eager: Eager) -> 
         slots[rows].replay()
         assert [bytes(view) for view in slots[rows].read(rows)] == eager(arrays)
     assert used_bytes() <= after_capture
+
+
+def test_the_loop_launches_and_polls(candidate: Candidate, eager: Eager) -> None:
+    """3,000 requests, a hundred at a time, of which two are on the device: each is answered once, with its own."""
+    made = CudaEngine(candidate.make(), DeviceOptions("poll", strict=True))
+    try:
+        for seed in range(30):
+            asker, lost = ask_polled(made, eager, np.random.default_rng(seed), slots=2, requests=100)
+            assert (asker.check(), lost) == ([], [])
+    finally:
+        made.close()
 
 
 @pytest.mark.timeout(600)

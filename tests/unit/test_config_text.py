@@ -13,11 +13,13 @@ from tickpath.server.config import FeedConfig, ModelConfig, ServerConfig, make_c
 from tickpath.server.config_file import read_config
 from tickpath.server.record_config import RecordConfig
 from tickpath.server.repository import VersionChoice
+from tickpath.server.trace_config import TraceConfig
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "CONFIG.md").read_text("utf-8")
 SECTIONS: Final = {
     "The server": ServerConfig,
+    "Traces": TraceConfig,
     "Recording": RecordConfig,
     "A model": ModelConfig,
     "Feeds": FeedConfig,

@@ -105,6 +105,8 @@ def test_a_file_says_what_its_feeds_are_and_the_operator_chooses() -> None:
             {"state": {"h": "h_next"}, "window": 8},
             "every input needs an open batch axis; 'x' has none",
         ),
+        ((X,), (Y,), {"together": 2}, "feed.together is for step models"),
+        (*STEP, {"state": {"h": "h_next"}, "together": 2}, "feed.together is for step models"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_the_reason(
@@ -113,6 +115,14 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(
     with pytest.raises(ModelRefusedError, match="its feeds can't be kept") as refused:
         found(inputs, outputs, **feed)
     assert says in str(refused.value)
+
+
+def test_feeds_move_between_versions_that_step_other_numbers_together() -> None:
+    hint = FeedHint(8, (("h", "h_next"),))
+    one, four = found(*STEP, hint=hint), found(*STEP, hint=hint, together=4)
+    assert one is not None
+    assert four is not None
+    assert (one == four, one.together, four.together) == (True, 1, 4)
 
 
 def test_a_model_of_fixed_rows_has_no_feeds() -> None:

@@ -1,5 +1,6 @@
 """Requests that share a run: each gets its own rows, and what its neighbours are makes no difference."""
 
+import msgspec
 import numpy as np
 from tests.numpy_engine import NumpyEngine, tensor
 from tests.unit.test_executor import Waiter
@@ -7,7 +8,7 @@ from tests.unit.test_executor import Waiter
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Answer, Lane
-from tickpath.server.scheduling import Queued
+from tickpath.server.scheduling import Queued, RequestQueue
 from tickpath.wire import Code, Infer, Result, decode_server_message
 
 # Rows lie along the first axis of one tensor and along the second of the other.
@@ -68,3 +69,15 @@ def test_one_of_a_shared_run_is_kept_for_the_next_version() -> None:
     assert kept.inputs == turn[0].infer.inputs
     assert isinstance(answers[0], Answer)
     assert frame == answers[0].frame
+
+
+def test_a_tick_of_a_state_shares_no_run() -> None:
+    """The lane puts its state in beside what came, which other rows' inputs leave no room for."""
+    lane = make_lane()
+    queue = RequestQueue("m", 10, lane.times, ())
+    for request_id, feed in ((1, 0), (2, -7), (3, 0)):
+        request = queued(lane, request_id, 1)
+        request.infer = msgspec.structs.replace(request.infer, feed=feed)
+        assert queue.put(request, 0, 0, 0) is None
+    assert [request is not None for request in (queue.take(), queue.take_joining(7))] == [True, False]
+    assert [request is not None for request in (queue.take(), queue.take_joining(7))] == [True, True]

@@ -72,6 +72,14 @@ def read_name(_context: click.Context, _option: click.Parameter, text: str | Non
         return None if text is None else parse_name(text)
 
 
+def read_slow(_context: click.Context, _option: click.Parameter, text: str | None) -> float | str | None:
+    """From how many ms on a request is slow, or in a word."""
+    from tickpath.console.settings import parse_slow
+
+    with bad_parameter():
+        return None if text is None else parse_slow(text)
+
+
 def read_targets(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     """Those of `--gpu sm89,sm120`."""
     from tickpath.engines.compile import parse_targets

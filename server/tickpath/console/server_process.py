@@ -25,8 +25,8 @@ STOP_S = 15.0
 def server_process(model: Path, log: Path, *flags: str) -> Iterator[Ready]:
     """A server that serves `model` while the block runs, with `flags` of `tickpath serve`; what it says goes to `log`.
     It is stopped with SIGTERM however the block ends, and must then exit with 0. Raises ConsoleError."""
-    command = [sys.executable, "-m", "tickpath.cli", "serve", str(model), "--port=0", "--observer-port=0", "--json"]
-    command += flags
+    command = [sys.executable, "-m", "tickpath.cli", "serve", str(model), "--port=0", "--json", *flags]
+    command += [] if "--no-observer" in flags else ["--observer-port=0"]
     # A process group of its own: Ctrl-C is for us, and we end the server when we have read what we want from it.
     with (
         log.open("wb") as errors,

@@ -10,6 +10,8 @@ Values = dict[str, object]
 MODEL_OPTIONS = ("name", "shapes", "buckets", "executor", "non_finite", "trust")
 TLS_OPTIONS = {"tls_cert": "certificate", "tls_key": "key", "tls_client_ca": "client_ca"}
 """And what they are called in the configuration's [tls]."""
+TRACE_OPTIONS = {"trace_endpoint": "endpoint", "trace_sample": "sample", "trace_slow": "slow"}
+"""And in [trace]."""
 OPTIONS = {"shapes": "shape", "non_finite": "non-finite"}
 """How they are typed, where a field has another name."""
 
@@ -32,6 +34,12 @@ def serve_values(file: Values, model_path: str | None, options: Values) -> Value
     if (folder := typed.pop("record", None)) is not None:
         in_file = file.get("record", {})
         typed["record"] = {**(in_file if isinstance(in_file, dict) else {}), "dir": folder}
+    trace = {name: typed.pop(option) for option, name in TRACE_OPTIONS.items() if option in typed}
+    if trace:
+        in_file = file.get("trace", {})
+        typed["trace"] = trace = {**(in_file if isinstance(in_file, dict) else {}), **trace}
+        if "endpoint" not in trace:
+            raise ConfigError("--trace-sample and --trace-slow: of what --trace-endpoint sends, or [trace]: give one")
     of_model = {name: typed.pop(name) for name in MODEL_OPTIONS if name in typed}
     asked = model_path if model_path is not None else typed.get("repository")
     for key, told in (("models", "[[models]]"), ("repository", "repository")):
@@ -66,6 +74,16 @@ def parse_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
 def parse_buckets(text: str) -> tuple[int, ...]:
     """`1,2,8` -> (1, 2, 8). Raises ValueError."""
     return tuple(map(parse_whole, text.split(",")))
+
+
+def parse_slow(text: str) -> float | str:
+    """`2.5` -> 2.5, and words as they are. Raises ValueError."""
+    if text in ("p99.9", "off"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected a number of ms, p99.9 or off, {text!r} came") from None
 
 
 def parse_name(text: str) -> str:

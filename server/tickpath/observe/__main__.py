@@ -24,10 +24,19 @@ def main() -> int:
     # One thread is all the arithmetic here; OpenBLAS would start one for every core as numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tickpath.observe.observer import run
-    from tickpath.observe.settings import ObserverSettings
+    from tickpath.observe.settings import ObserverSettings, TraceSettings
 
+    trace = None
+    if arguments.trace_endpoint:
+        trace = TraceSettings(
+            arguments.trace_endpoint,
+            arguments.trace_headers_file,
+            arguments.trace_ca,
+            arguments.trace_sample,
+            arguments.trace_slow,
+        )
     settings = ObserverSettings(
-        arguments.host, arguments.port, arguments.name, arguments.token_file, arguments.triton_names
+        arguments.host, arguments.port, arguments.name, arguments.token_file, arguments.triton_names, trace
     )
     return run(arguments.records_fd, arguments.tally_fd, settings)
 
@@ -44,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", metavar="FILE", help="tokens, one of which a scrape must bring")
     parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on (those that the core's own start may use)")
     parser.add_argument("--triton-names", action="store_true", help="say what Triton has names for by those, too")
+    parser.add_argument("--trace-endpoint", metavar="URL", help="where traces go, as OTLP over HTTP (nowhere)")
+    parser.add_argument("--trace-headers-file", metavar="FILE", help="headers that go with them")
+    parser.add_argument("--trace-ca", metavar="FILE.pem", help="authorities of the endpoint (the system's)")
+    parser.add_argument(
+        "--trace-sample", metavar="SHARE", type=float, default=0.0, help="of all requests (%(default)s)"
+    )
+    parser.add_argument("--trace-slow", metavar="MS", default="p99.9", help='or "p99.9", or "off" (%(default)s)')
     return parser
 
 

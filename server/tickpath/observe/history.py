@@ -14,6 +14,7 @@ import numpy as np
 from tickpath.observe.histograms import CELLS, Counts, Ints, SlidingWindow, cell_index, quantile_ns
 from tickpath.observe.records import VersionDescription
 from tickpath.observe.schema import Percentiles
+from tickpath.observe.settings import NEVER_NS
 from tickpath.observe.tally import REQUEST, SPANS
 
 # At 2,000 requests a second a step holds the 10,000 that p99.9 wants; a second would hold a fifth of that.
@@ -82,6 +83,16 @@ class History:
             )
             for row, name in enumerate(self._names)
         }
+
+    def p999_ns(self, samples_min: int) -> Ints:
+        """(places,) what no more than a thousandth of the last minute's requests of each version's model took longer
+        than; NEVER_NS where there were fewer than that."""
+        of_models = [
+            # A cell's width above: who is in the same cell took as long.
+            round(1.01 * quantile_ns(counts, "0.999")) if counts.sum() >= samples_min else NEVER_NS
+            for counts in self._counts[:, :, REQUEST].sum(axis=0, dtype=np.int64)
+        ]
+        return np.array(of_models, np.int64)[self._rows]
 
     def _fit(self, versions: Sequence[VersionDescription]) -> None:
         if len(versions) == len(self._rows):

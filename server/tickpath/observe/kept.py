@@ -46,6 +46,8 @@ class Word(IntEnum):
     PREEMPTED = 17
     OTHERS_PREEMPTED = 18
     STOLEN_NS = 19
+    TRACES_EXPORTED = 20
+    TRACES_DROPPED = 21
 
 
 class State:

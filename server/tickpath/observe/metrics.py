@@ -200,6 +200,11 @@ class SnapshotCollector(Collector):
             "Answered requests that are counted but missing in the histograms.",
             value=self._snapshot.lost,
         )
+        for name, text, traces in (
+            ("tickpath_traces_exported_total", "Requests that left as traces.", self._snapshot.traces_exported),
+            ("tickpath_traces_dropped_total", "Requests that should have, and did not.", self._snapshot.traces_dropped),
+        ):
+            yield CounterMetricFamily(name, text, value=traces)
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily(

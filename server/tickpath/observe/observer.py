@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -33,6 +33,9 @@ from tickpath.observe.status import CoreView
 from tickpath.observe.tally import Tally
 from tickpath.observe.watched import Watched
 
+if TYPE_CHECKING:
+    from tickpath.observe.tracing.tracer import Tracer
+
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
 READ_S: Final = 0.02
 
@@ -40,6 +43,8 @@ EXIT_ADDRESS: Final = 4
 """The address can't be listened on. (2 is a command line that is not understood.)"""
 EXIT_LAYOUT: Final = 5
 """The descriptor does not hold the memory this observer knows."""
+EXIT_MISSING: Final = 1
+"""What traces need is not installed."""
 
 # A hundred heartbeats. Nothing that a core does takes so long; a restart is then better than waiting.
 SILENT_NS_MAX: Final = 10_000_000_000
@@ -67,6 +72,7 @@ class Observer:
         self._watched = Watched(core, tally.kept.counters)
         self._exposition = Exposition(core.pid, settings.server_name, settings.triton_names)
         self._recent = Recent(EventLog(self._watched.jitter.between, tally.events))
+        self._tracer = self._make_tracer(settings)
         self._renderer = ThreadPoolExecutor(1)
         self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self._index,
@@ -88,7 +94,22 @@ class Observer:
         records = self._tally.read(now_ns)
         self._watched.jitter.sample(now_ns)
         self._recent.read(self._tally.core.versions, records, now_ns)
+        if self._tracer is not None:
+            self._tracer.read(records, now_ns)
         return now_ns
+
+    def close(self) -> None:
+        """Take what there still is, and send what traces there are."""
+        if self._tracer is not None:
+            self._tracer.close(self._read())
+
+    def _make_tracer(self, settings: ObserverSettings) -> "Tracer | None":
+        if settings.trace is None:
+            return None
+        from tickpath.observe.tracing.tracer import Tracer
+
+        counters = self._tally.kept.counters
+        return Tracer(settings.trace, settings.server_name, self._core.pid, self._recent, counters)
 
     async def answer(self, request: Request) -> Response:
         page_of = self._pages.get(request.path)
@@ -175,6 +196,8 @@ def run(records_fd: int, tally_fd: int | None, settings: ObserverSettings) -> in
         return 0  # the core ended before we began
     except LayoutError as error:
         return _fail(str(error), EXIT_LAYOUT)
+    except ModuleNotFoundError as missing:
+        return _fail(f"{missing.name} is not there: pip install 'tickpath[tracing]', or have no traces", EXIT_MISSING)
 
 
 async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) -> int:
@@ -194,6 +217,7 @@ async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) 
         os.write(sys.stdout.fileno(), msgspec.json.encode({"observer": url}) + b"\n")
         await reading
     server.close()
+    observer.close()
     return 0
 
 

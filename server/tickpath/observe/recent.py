@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tickpath.observe.event_log import EventLog
+from tickpath.observe.event_log import END, EventLog
 from tickpath.observe.histograms import Ints
 from tickpath.observe.history import History
 from tickpath.observe.reader import Records
@@ -51,10 +51,25 @@ class Recent:
 
     def slow(self, asked: SlowQuery, now_ns: int) -> Callable[[], SlowReport]:
         """What makes /slow of this moment, on any thread."""
-        self._note(now_ns)
-        reporter = SlowReporter(self._versions, self._events.events(), self._history.of_models())
+        reporter = self.reporter(0, now_ns)
         records = self._slowest.records()
         return lambda: reporter.report(records, now_ns, asked)
+
+    def reporter(self, since_ns: int, now_ns: int) -> SlowReporter:
+        """What tells of requests that began no sooner than that, on any thread."""
+        self._note(now_ns)
+        events = self._events.events()
+        return SlowReporter(self._versions, events[events[:, END] > since_ns], self._history.of_models())
+
+    @property
+    def places(self) -> int:
+        """How many versions there are or have been."""
+        return len(self._versions)
+
+    def p999_ns(self, samples_min: int) -> Ints:
+        """(places,) what a thousandth of the last minute's requests of each version's model took longer than; NEVER_NS
+        where there were fewer than that."""
+        return self._history.p999_ns(samples_min)
 
     def _note(self, now_ns: int) -> None:
         self._events.note(now_ns)

@@ -73,8 +73,11 @@ class SlowReporter:
             places = [place for place, version in enumerate(self._versions) if version.name == asked.model]
             records = records[np.isin(records["version"], places)]
         slowest = records[np.argsort(-duration_ns(records), kind="stable")[: asked.count]]
-        requests = tuple(self._tell(record, now_ns) for record in _rows(slowest))
-        return SlowReport(SCHEMA, time.time_ns(), now_ns, KEPT_S, requests)
+        return SlowReport(SCHEMA, time.time_ns(), now_ns, KEPT_S, tuple(self.tell(slowest, now_ns)))
+
+    def tell(self, records: Records, now_ns: int) -> Iterable[SlowRequest]:
+        """Each of them."""
+        return (self._tell(record, now_ns) for record in _rows(records))
 
     def _tell(self, record: dict[str, int], now_ns: int) -> SlowRequest:
         version = self._versions[record["version"]]

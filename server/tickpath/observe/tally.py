@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from tickpath.observe.histograms import Counts, Ints, SlidingWindow, bucket_index
-from tickpath.observe.kept import BUCKETS, EXEMPLAR_DTYPE, Exemplars, KeptTally
+from tickpath.observe.kept import BUCKETS, EXEMPLAR_DTYPE, Exemplars, KeptTally, Word
 from tickpath.observe.reader import RecordReader, Records, Totals
 from tickpath.observe.records import RECORD_FIELDS, CoreDescription, Event, GlobalCell, State
 from tickpath.wire import STAGES
@@ -27,7 +27,7 @@ class Snapshot:
 
     `buckets`: (places, SPANS, bounds + 1) counts, not cumulative; `sums_ns`: (places, SPANS); `window`: (places, CELLS)
     counts of whole requests in fine cells over the last minute; `exemplars`: (places, bounds + 1), the newest whole
-    request of each bucket; `lost`: records that no histogram has.
+    request of each bucket; `lost`: records that no histogram has; `traces_exported` and `traces_dropped`: requests.
     """
 
     core: CoreDescription
@@ -37,6 +37,8 @@ class Snapshot:
     window: Counts
     exemplars: Exemplars
     lost: int
+    traces_exported: int
+    traces_dropped: int
 
 
 class Tally:
@@ -87,6 +89,8 @@ class Tally:
             self._window.counts.copy(),
             state.exemplars[:places].copy(),
             state.lost,
+            int(self.kept.counters[Word.TRACES_EXPORTED]),
+            int(self.kept.counters[Word.TRACES_DROPPED]),
         )
 
     def _add(self, records: Records) -> Records:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from tickpath.server.config_types import Place, Positive
 from tickpath.wire.tokens import HASH_PATTERN
 
 # A name of certificates as `getpeercert` tells it: a field of the subject, or of the alternative names.
@@ -22,12 +23,10 @@ WORDS: Final = {
     HASH_PATTERN: "of 64 hex digits",
 }
 
-Path = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
 Hash = Annotated[str, msgspec.Meta(pattern=HASH_PATTERN)]
 Certificate = Annotated[str, msgspec.Meta(pattern=CERTIFICATE_PATTERN)]
 Mode = Annotated[str, msgspec.Meta(pattern=MODE_PATTERN)]
 Group = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
-Count = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
 # More than one core can answer, so that whoever wants no limit leaves it out.
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
 # Each Hello is compared with the tokens of all of them.
@@ -39,7 +38,7 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     name: Annotated[str, msgspec.Meta(pattern=CLIENT_PATTERN)]
     # Its tokens, one a line (see wire/tokens.py); read again on SIGHUP and by `tickpath renew`.
-    token_file: Path | None = None
+    token_file: Place | None = None
     # Their hashes, in place of a file.
     token_sha256: tuple[Hash, ...] = ()
     # The name that its certificate must have; with a token as well, both are needed.
@@ -49,12 +48,12 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Whether it may load and unload through the door.
     admin: bool = False
     # Over all its connections; None: as much as the server's own limits allow.
-    sessions_max: Count | None = None
-    in_flight_max: Count | None = None
+    sessions_max: Positive | None = None
+    in_flight_max: Positive | None = None
     # Infers, Ticks and requests about feeds, a second.
     rate_max: Rate | None = None
     # How many of them may come at once after a pause; None: a tenth of a second's.
-    rate_burst: Count | None = None
+    rate_burst: Positive | None = None
 
     def __repr__(self) -> str:
         return f"ClientConfig({self.name!r})"
@@ -64,11 +63,11 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """TLS on the TCP port. The files are read again on SIGHUP and by `tickpath renew`."""
 
     # PEM: the certificate, and behind it those of the authorities between it and the root.
-    certificate: Path
+    certificate: Place
     # PEM, without a password: nobody is there to type it.
-    key: Path
+    key: Place
     # PEM: the authorities whose certificates clients may come with; None: clients are asked for none.
-    client_ca: Path | None = None
+    client_ca: Place | None = None
     # Whether each must come with one, or may come with a token instead.
     client_certificates: Literal["required", "optional"] = "required"
 

@@ -20,21 +20,16 @@ from tickpath.server.access_config import (
     is_loopback,
     problem_of,
 )
+from tickpath.server.config_types import PLACE_PATTERN, Place, Port, Positive, Seconds
 from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
-from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
+from tickpath.server.record_config import RecordConfig, check_record
+from tickpath.server.trace_config import ENDPOINT_PATTERN, ENDPOINT_WORDS, TraceConfig, check_trace
 
-# Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
-Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
-# An hour: no client and no operator waits longer, and infinity is no number of seconds.
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 NAME_CHARS_MAX = 64
 NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-# A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 FILE_NAME_PATTERN = r"^[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
 _WORDS = {
@@ -42,6 +37,7 @@ _WORDS = {
     PLACE_PATTERN: "that is not empty and has no NUL in it",
     HOURS_PATTERN: "of hours as 09:30-16:00",
     FILE_NAME_PATTERN: "that names a file beside the model, without a folder",
+    ENDPOINT_PATTERN: ENDPOINT_WORDS,
     **WORDS,
 }
 # A server of one core has no time for more; and every label set stays small enough to look at.
@@ -69,6 +65,10 @@ class FeedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     axis: Annotated[int, msgspec.Meta(ge=0, le=16)] = 1
     # The inputs that take a state, each with the output that gives it.
     state: dict[str, str] = {}
+    # Feeds of a step model that may step together after their replies. A tick that comes meanwhile waits for all of
+    # them, and on the CPU large models gain nothing (docs/adr/0008), so it is asked for. 16: more rows at once than
+    # caches hold only make the wait longer.
+    together: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     # Ticks before the window is full: refuse (NOT_READY, the row is taken), or answer as if zeros had come before.
     warm_up: Literal["refuse", "pad"] = "refuse"
 
@@ -227,6 +227,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quiet_hours: tuple[Annotated[str, msgspec.Meta(pattern=HOURS_PATTERN)], ...] = ()
     # What is asked and answered, kept in files (see record_config.py); None: nothing is.
     record: RecordConfig | None = None
+    # Requests that leave as OpenTelemetry traces, by the observer (see trace_config.py); None: none does.
+    trace: TraceConfig | None = None
     # From SIGTERM to the end: what is in flight is answered, new requests are refused NOT_READY.
     drain_s: Seconds = 5.0
     # A frame of 64 MiB holds 524 DeepLOB windows of 8 rows; a model that needs more should not travel over a socket.
@@ -261,6 +263,8 @@ def check(config: ServerConfig) -> ServerConfig:
     if not config.insecure:
         _check_open(config)
     if config.record is not None and (why := check_record(config.record)):
+        raise ConfigError(why)
+    if config.trace is not None and (why := check_trace(config.trace, config.observer_port is not None)):
         raise ConfigError(why)
     return config
 
@@ -366,13 +370,14 @@ def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
         "$.clients": ClientConfig,
         "$.tls": TlsConfig,
         "$.record": RecordConfig,
+        "$.trace": TraceConfig,
     }
     kind = next((inner for table, inner in tables.items() if table in problem), kind)
     if "unknown field" in problem:
         return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
     if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
         steps = re.findall(r"\w+", place[1])
-        if any("token" in step for step in steps):  # a secret may have been put there
+        if any("token" in step or step == "endpoint" for step in steps):  # a secret may have been put there
             return problem
         if problem.startswith("Invalid enum value"):
             return problem + _choices(kind, steps[-1])

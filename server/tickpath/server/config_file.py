@@ -8,7 +8,7 @@ from tickpath.server.config import ConfigError
 # Keys of each table that are paths.
 _OF_SERVER = ("repository", "observer_token_file", "oip_token_file")
 _OF_CLIENT = ("token_file",)
-_OF_TABLES = {"tls": ("certificate", "key", "client_ca"), "record": ("dir",)}
+_OF_TABLES = {"tls": ("certificate", "key", "client_ca"), "record": ("dir",), "trace": ("headers_file", "ca")}
 
 
 def parse_sizes(text: str) -> tuple[int | str, ...]:

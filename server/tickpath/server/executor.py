@@ -95,6 +95,8 @@ class InlineExecutor:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._run = lane.run
+        self._settling: asyncio.Handle | None = None
+        self._is_closed = False
 
     def submit(self, requester: Requester, infer: Infer, first_byte_ns: int, received_ns: int) -> Outcome:
         return self._run(infer, first_byte_ns, received_ns)
@@ -103,7 +105,8 @@ class InlineExecutor:
         return self._run(infer, first_byte_ns, received_ns)
 
     def settle(self) -> None:
-        self._lane.settle()
+        if self._settling is None and not self._is_closed:
+            self._settle_some()
 
     def take_back(self, requester: Requester, request_id: int) -> bool:
         return False
@@ -124,10 +127,17 @@ class InlineExecutor:
         return True
 
     def close(self) -> None:
-        pass
+        self._is_closed = True
+        if self._settling is not None:
+            self._settling.cancel()
 
     def join(self) -> None:
         pass
+
+    def _settle_some(self) -> None:
+        """One run in each turn of the loop, so that ticks which have come meanwhile are answered first."""
+        self._lane.settle()
+        self._settling = asyncio.get_running_loop().call_soon(self._settle_some) if self._lane.unsettled else None
 
 
 class QueueingExecutor:
@@ -275,10 +285,15 @@ class ThreadExecutor(QueueingExecutor):
             try:
                 turn = self._deck.popleft()
             except IndexError:  # it was taken back after it had rung; or replies have left, for which work was put off
-                self._lane.settle()
+                self._settle_until_next()
             else:
                 self._hand_back(self._done, turn, self._lane.run_turn(turn))
             self._served = self._heard - self._rung_early
+
+    def _settle_until_next(self) -> None:
+        """One run after the other while no turn waits. What is left then, the loop rings for as that turn is done."""
+        while self._lane.unsettled and not self._deck:
+            self._lane.settle()
 
     def _turn_came(self) -> bool:
         """Wait for a turn, and for others to join it where it may wait. False: there will be none."""

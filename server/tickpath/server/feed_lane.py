@@ -1,13 +1,16 @@
 """The lane of a model with states: it also runs the ticks of feeds, each on from the state that the last one left."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
-from tickpath.engines import Array
+from tickpath.engines import Array, DeviceLostError, EngineFailedError
+from tickpath.graphs import Slot
 from tickpath.server.admission import Refusal
+from tickpath.server.feed_groups import group_size
 from tickpath.server.feed_spec import FeedSpec
-from tickpath.server.feed_state import FeedState, settle, states_of_zeros
+from tickpath.server.feed_state import FeedState, StaggeredState, advance, settle, states_of_zeros
 from tickpath.server.lane import Answer, Lane
 from tickpath.wire import PREFIX_BYTES, Code, Infer, Result, decode_server_message, encode_frame
 
@@ -19,11 +22,13 @@ class FeedLane(Lane):
     initial: Sequence[Array] = ()
     """Of a staggered feed to which nothing has come."""
 
-    def keep_feeds(self, feed: FeedSpec) -> None:
-        """Once its slots are warm. Raises EngineFailedError, DeviceLostError."""
+    def keep_feeds(self, feed: FeedSpec, groups: Mapping[int, Slot]) -> None:
+        """Once its slots are warm. `groups`: further slots, in which so many feeds step together. Raises
+        EngineFailedError, DeviceLostError."""
         self.feed = feed
         self.states: dict[int, FeedState] = {}
-        self._put_off: list[FeedState] = []
+        self._put_off: dict[StaggeredState, None] = {}  # in the order of their ticks
+        self._groups = dict(groups)
         self._given = [pair.output for pair in feed.states]
         if feed.staggered:
             self.initial = states_of_zeros(feed, self.slots)
@@ -33,7 +38,8 @@ class FeedLane(Lane):
         if infer.feed >= 0:
             return super().run(infer, first_byte_ns, received_ns)
         state = self.states[-infer.feed]
-        if state.unsettled:
+        if isinstance(state, StaggeredState) and state.unsettled:  # alone: its reply waits
+            self._put_off.pop(state, None)
             self._settle(state)
         if state.lost:
             return Refusal(Code.FEED_GAP, f"{state.lost}: open the feed anew, or with a snapshot")
@@ -43,8 +49,8 @@ class FeedLane(Lane):
             state.lost = f"its state was lost when a tick failed ({answer.code.name})"
             return answer
         state.stepped(infer.inputs, self.slots[0].read(1))
-        if state.unsettled:
-            self._put_off.append(state)
+        if isinstance(state, StaggeredState):
+            self._put_off[state] = None
         return msgspec.structs.replace(answer, frame=self._without_states(answer.frame))
 
     @property
@@ -55,14 +61,28 @@ class FeedLane(Lane):
         return infer.feed < 0 and not self._put_off and not self.states[-infer.feed].unsettled
 
     def settle(self) -> None:
-        while self._put_off:
-            self._settle(self._put_off.pop(0))
+        group = list(islice(self._put_off, group_size(len(self._put_off), tuple(self._groups))))
+        for state in group:
+            del self._put_off[state]
+        if len(group) < 2 or not self._advanced_together(group):
+            for state in group:
+                self._settle(state)
 
-    def _settle(self, state: FeedState) -> None:
-        if state.lost:
-            return
-        lost = settle(state, self.slots)
-        if lost is not None:
+    def close(self) -> None:
+        self._put_off.clear()
+        self._groups.clear()
+        super().close()
+
+    def _advanced_together(self, group: Sequence[StaggeredState]) -> bool:
+        """False: none has stepped, and each by itself will say what is the matter with it."""
+        try:
+            advance(group, self._groups[len(group)])
+        except (EngineFailedError, DeviceLostError):
+            return False
+        return True
+
+    def _settle(self, state: StaggeredState) -> None:
+        if (lost := settle(state, self.slots[-1])) is not None:
             self.device_lost(lost)
 
     def _without_states(self, frame: bytes) -> bytes:

@@ -8,9 +8,11 @@ Words
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
+
+import msgspec
 
 from tickpath.engines import EngineSpec, ModelRefusedError, TensorSpec
 from tickpath.server.config import FeedConfig, ModelConfig
@@ -49,6 +51,8 @@ class FeedSpec:
     inputs: tuple[FeedInput, ...]
     outputs: tuple[TensorInfo, ...]
     states: tuple[StatePair, ...]
+    # How many feeds step together at most: it changes no answer.
+    together: int = field(default=1, compare=False)
 
     @property
     def staggered(self) -> bool:
@@ -82,6 +86,10 @@ def find_feed(config: ModelConfig, spec: EngineSpec) -> FeedSpec | None:
     mode = wanted.mode or ("window" if wanted.window or not states else "carry")
     if mode == "carry" and not states:
         raise _refused(config, 'mode = "carry" needs the states that run on, such as state = { h = "hn" }')
+    if wanted.together > 1 and not (states and mode == "window"):
+        raise _refused(
+            config, 'feed.together is for step models with mode = "window", which put work off: leave it out'
+        )
     return _stepping(config, spec, wanted, states, mode) if states else _windowed(config, spec, wanted)
 
 
@@ -93,7 +101,7 @@ def _wanted(config: ModelConfig, spec: EngineSpec) -> FeedConfig | None:
     asked = config.feed or FeedConfig()
     if hints is None or asked.state:
         return asked
-    return FeedConfig(asked.mode, asked.window or hints.window, asked.axis, dict(hints.states), asked.warm_up)
+    return msgspec.structs.replace(asked, window=asked.window or hints.window, state=dict(hints.states))
 
 
 def _found(spec: EngineSpec) -> bool:
@@ -182,7 +190,7 @@ def _stepping(
         if place not in carried and not (tensor.optional and window)
     )
     outputs = tuple(_row_info(tensor) for place, tensor in enumerate(spec.outputs) if place not in given)
-    return FeedSpec(mode, window, wanted.warm_up == "pad", len(spec.inputs), inputs, outputs, states)
+    return FeedSpec(mode, window, wanted.warm_up == "pad", len(spec.inputs), inputs, outputs, states, wanted.together)
 
 
 def _check_staggered(config: ModelConfig, spec: EngineSpec, window: int) -> None:

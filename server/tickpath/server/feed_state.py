@@ -31,10 +31,6 @@ class FeedState(Protocol):
         """Whether work was put off until after the reply."""
         ...
 
-    def settle(self, slots: Sequence[Slot]) -> None:
-        """Do what was put off. Raises EngineFailedError, DeviceLostError."""
-        ...
-
     def inputs(self, inputs: Inputs) -> list[memoryview | None]:
         """All of the model's inputs for a tick that brings these."""
         ...
@@ -62,9 +58,6 @@ class CarriedState:
     def parts(self) -> list[bytes]:
         """The states, in the order of the spec."""
         return [bytes(state) for state in self._states]
-
-    def settle(self, slots: Sequence[Slot]) -> None:
-        pass
 
     def inputs(self, inputs: Inputs) -> list[memoryview | None]:
         return _placed(self._spec, inputs, self._views)
@@ -95,26 +88,24 @@ class StaggeredState:
     def unsettled(self) -> bool:
         return bool(self._behind)
 
-    def settle(self, slots: Sequence[Slot]) -> None:
-        while self._behind:
-            self._advance(slots[-1], self._behind[0])
-            del self._behind[0]
-
     def inputs(self, inputs: Inputs) -> list[memoryview | None]:
         return _placed(self._spec, inputs, self._oldest)
 
     def stepped(self, inputs: Inputs, outputs: Sequence[memoryview]) -> None:
         self._behind.append([bytes(data) for data in inputs if data is not None])
 
-    def _advance(self, slot: Slot, row: Sequence[bytes]) -> None:
+    def put_off(self) -> list[memoryview | None]:
+        """All of the model's inputs for the oldest row that the younger states have not stepped: `window` - 1 rows."""
         count = self._spec.window - 1
-        assert slot.bucket == count, "a staggered feed's largest bucket is one row less than its window"
+        row = self._behind[0]
         repeated = [_repeat(data, each.info, count) for data, each in zip(row, self._spec.inputs, strict=True)]
-        slot.fill(count, _placed(self._spec, repeated, self._younger))
-        slot.replay()
-        outputs = slot.read(count)
+        return _placed(self._spec, repeated, self._younger)
+
+    def advanced(self, outputs: Sequence[memoryview]) -> None:
+        """They have stepped it, and the model gave `outputs`."""
         for state, pair in zip(self._states, self._spec.states, strict=True):
             state.grow(outputs[pair.output])
+        del self._behind[0]
 
 
 class _Ages:
@@ -154,10 +145,21 @@ def states_of_zeros(spec: FeedSpec, slots: Sequence[Slot]) -> list[Array]:
     return states
 
 
-def settle(state: FeedState, slots: Sequence[Slot]) -> DeviceLostError | None:
-    """Do what a state has put off; it is lost where that fails. Returns the device's end, if it was that."""
+def advance(states: Sequence[StaggeredState], slot: Slot) -> None:
+    """Step one row that each of these has put off, in one run that fills the slot. Raises EngineFailedError,
+    DeviceLostError, and then none has stepped."""
+    count = slot.bucket // len(states)
+    slot.fill_together([(count, state.put_off()) for state in states])
+    slot.replay()
+    for place, state in enumerate(states):
+        state.advanced(slot.read_from(place * count, count))
+
+
+def settle(state: StaggeredState, slot: Slot) -> DeviceLostError | None:
+    """Do all that a state has put off, alone; it is lost where that fails. Returns the device's end, if it was that."""
     try:
-        state.settle(slots)
+        while state.unsettled:
+            advance([state], slot)
     except (EngineFailedError, DeviceLostError) as error:
         state.lost = f"{LOST}: {error}"
         return error if isinstance(error, DeviceLostError) else None

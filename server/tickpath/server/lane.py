@@ -205,7 +205,7 @@ class Lane:
         return False
 
     def settle(self) -> None:
-        """Do that work. On the lane's thread; never raises."""
+        """Do some of that work, in one run: a request may have come meanwhile. On the lane's thread; never raises."""
 
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""

@@ -21,6 +21,7 @@ from tickpath.server.config import ModelConfig
 from tickpath.server.cpu_source import SOURCE_FILE, load_source, runs_on_cpu, source_of
 from tickpath.server.device_lane import DeviceLane
 from tickpath.server.fallback import LAST_BYTES_MAX
+from tickpath.server.feed_groups import capture_groups
 from tickpath.server.feed_lane import FeedLane
 from tickpath.server.feed_spec import FeedSpec, find_feed
 from tickpath.server.lane import Lane
@@ -224,11 +225,13 @@ def _warm(config: ModelConfig, engine: Engine, lane: Lane, feed: FeedSpec | None
     try:
         lane.warm([[array.tobytes() for array in engine.sample(slot.bucket)] for slot in lane.slots])
         if feed is not None and isinstance(lane, FeedLane):
-            lane.keep_feeds(feed)
+            lane.keep_feeds(feed, capture_groups(engine, feed, lane.slots[-1]))
     except ModelRefusedError as error:
         raise ModelRefusedError(f"{config.path}: {error}") from None
     except EngineFailedError as error:
         raise ModelRefusedError(f"{config.path}: it does not run on its own sample ({error})") from None
+    except MemoryError:
+        raise ModelRefusedError(f"{config.path}: no memory for its feeds: lower feed.together") from None
 
 
 def _tensor_info(spec: TensorSpec) -> TensorInfo:

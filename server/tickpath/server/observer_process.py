@@ -8,6 +8,7 @@ from typing import Any
 
 from tickpath.server.child_process import ChildProcess
 from tickpath.server.config import ServerConfig
+from tickpath.server.trace_config import TraceConfig
 
 
 class ObserverProcess(ChildProcess):
@@ -26,6 +27,7 @@ class ObserverProcess(ChildProcess):
         self._cpus = cpus
         self._token_file = config.observer_token_file
         self._triton_names = config.observer_triton_names
+        self._trace = [] if config.trace is None else _trace_options(config.trace)
         self.url = ""
 
     def command(self) -> list[str]:
@@ -41,7 +43,7 @@ class ObserverProcess(ChildProcess):
             str(self._port),
         ]
         command += ["--token-file", self._token_file] if self._token_file else []
-        command += ["--triton-names"] * self._triton_names
+        command += [*["--triton-names"] * self._triton_names, *self._trace]
         return [*command, "--cpus", ",".join(map(str, sorted(self._cpus)))] if self._cpus else command
 
     def stop(self) -> None:
@@ -54,3 +56,9 @@ class ObserverProcess(ChildProcess):
 
     def address_taken(self) -> str:
         return f"the observer can't listen on {self._host}:{self._port}: give another --observer-port"
+
+
+def _trace_options(trace: TraceConfig) -> list[str]:
+    options = ["--trace-endpoint", trace.endpoint, "--trace-sample", str(trace.sample), "--trace-slow", str(trace.slow)]
+    options += ["--trace-headers-file", trace.headers_file] if trace.headers_file else []
+    return [*options, "--trace-ca", trace.ca] if trace.ca else options

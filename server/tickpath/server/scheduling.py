@@ -259,8 +259,9 @@ class RequestQueue:
         return self.take() if infer.rows <= rows_max and self.can_share(infer) else None
 
     def can_share(self, infer: Infer) -> bool:
-        """Whether it may run with others: an optional input has no rows, so it would be one for all of them."""
-        return all(infer.inputs[index] is None for index in self._optional)
+        """Whether it may run with others: not where it goes on from a feed's state, which the lane puts in; nor with an
+        optional input, which has no rows, so would be one for all of them."""
+        return infer.feed >= 0 and all(infer.inputs[index] is None for index in self._optional)
 
     def take_back(self, requester: "Requester", request_id: int) -> Queued | None:
         """This request leaves the queue. None: it is not there."""

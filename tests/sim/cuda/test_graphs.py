@@ -1,6 +1,7 @@
 """The CUDA layer on the simulated driver: thousands of seeds, each another order in which the device may get on. A
 failure prints its seed."""
 
+import signal
 from typing import Final
 
 import pytest
@@ -44,4 +45,5 @@ def test_a_planted_bug_is_found(run_simulated: RunSimulated, bug: str) -> None:
     _, case, seeds = BUGS[bug]
     done = run_simulated("tests.sim.cuda.graph_cases", case, "0", str(seeds), bug)
     assert done.returncode != 0
-    assert "seed" in done.stderr, "the case fails, and not what runs it"
+    # The case fails, and not what runs it; or the fence around pinned memory has ended it.
+    assert "seed" in done.stderr or done.returncode == -signal.SIGSEGV
