@@ -65,11 +65,15 @@ class Secured:
 
 @contextmanager
 def secured(
-    folder: Path, models: Sequence[Any] | None = None, authority: Authority | None = None, **settings: Any
+    folder: Path,
+    models: Sequence[Any] | None = None,
+    authority: Authority | None = None,
+    exit_code: int | None = 0,
+    **settings: Any,
 ) -> Iterator[Secured]:
-    """One of its own, for tests that change it."""
+    """One of its own, for tests that change it. `exit_code`: as `serve` has it."""
     authority = authority or Authority(folder)
     settings = {"tls": authority.server(), "clients": clients(folder), "admin": str(folder / "a"), **settings}
     settings = {key: value for key, value in settings.items() if value is not None}
-    with serve(folder, models or write_zoo(folder, "mlp", "deeplob"), **settings) as server:
+    with serve(folder, models or write_zoo(folder, "mlp", "deeplob"), exit_code=exit_code, **settings) as server:
         yield Secured(folder, server, authority)

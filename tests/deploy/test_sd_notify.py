@@ -8,6 +8,7 @@ from time import monotonic_ns
 import pytest
 from tests.deploy.service_manager import Manager, manager
 from tests.processes import children, wait_until_ended
+from tests.secured import secured
 from tests.serving import RunningServer, serve, write_zoo
 
 from tickpath.server.sd_notify import ServiceManager
@@ -59,6 +60,33 @@ def check_reload(systemd: Manager, server: RunningServer) -> None:
     begun = systemd.hear_until("RELOADING")[-1]
     assert before_us <= int(begun["MONOTONIC_USEC"]) <= monotonic_ns() // 1000
     assert systemd.hear_until("READY")[-1] == {"READY": "1"}
+
+
+def test_a_reload_takes_as_long_as_tokens_take_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RELOADING comes before them and READY behind them: their file is a pipe, which is read once somebody writes. A
+    file that is wrong changes nothing, and READY comes all the same."""
+    with manager(tmp_path) as systemd:
+        monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+        monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+        with secured(tmp_path, write_zoo(tmp_path, "null")) as server:
+            systemd.hear_until("READY")
+            pipe = tmp_path / "desk.token"
+            pipe.unlink()
+            os.mkfifo(pipe, 0o600)
+            server.server.process.send_signal(signal.SIGHUP)
+            assert "RELOADING" in systemd.hear()
+            assert systemd.count_until_silent(0.3) == 0
+            pipe.write_text("the-new-token-of-the-desk\n")
+            assert systemd.hear() == {"READY": "1"}
+            with server.client("desk", token="the-new-token-of-the-desk") as desk:
+                desk.ping()
+            pipe.unlink()
+            server.server.process.send_signal(signal.SIGHUP)
+            assert "RELOADING" in systemd.hear()
+            assert systemd.hear() == {"READY": "1"}
+            log = server.server.log.read_text()
+            assert "tokens and certificates stay as they were" in log
+            assert "a fault of the server" not in log
 
 
 def test_a_loop_that_stands_still_does_not_feed_the_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

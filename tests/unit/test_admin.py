@@ -16,10 +16,7 @@ def test_any_number_of_signals_ask_for_one_reload_after_the_one_that_goes_on() -
             await may_end.wait()
             done.append("reloaded")
 
-        async def renew() -> None:
-            pass
-
-        handler = on_reload_signal(asyncio.get_running_loop(), renew, reload)
+        handler = on_reload_signal(asyncio.get_running_loop(), reload)
         handler()
         await begun.wait()
         for _ in range(1000):

@@ -2,7 +2,9 @@
 
 import os
 import resource
+import shutil
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,74 @@ def test_places_that_hold_no_recording_are_named(tmp_path: Path) -> None:
         open_segments([tmp_path])
     with pytest.raises(RecordingError, match="no such file"):
         open_segments([tmp_path / "gone"])
+
+
+def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest is what goes, and not the newest, whose time would be the earliest; another recorder knows it too."""
+    limits = Limits(4096, 900.0, 16384, "drop_oldest")
+    writer, source = make_writer(tmp_path, limits), Source()
+    for hours in (0, -6, 3, -12):
+        if hours == 3:
+            writer = make_writer(tmp_path, limits)
+        now_ns = 1_700_000_000 * 10**9 + hours * 3600 * 10**9
+        monkeypatch.setattr(time, "time_ns", lambda now_ns=now_ns: now_ns)
+        for _ in range(100):
+            writer.append(source.entries(1), 1)
+    writer.close()
+    kept = requests(tmp_path)
+    assert kept == list(range(kept[0], 401))
+
+
+def test_a_name_of_the_far_future_or_of_no_time_moves_no_clock(tmp_path: Path) -> None:
+    for name in ("99991231T235959.999999Z-1-000001.segment", "20261399T000000.000000Z-1-000001.segment"):
+        (tmp_path / name).write_bytes(b"no segment")
+    writer = make_writer(tmp_path)
+    writer.append(Source().entries(1), 1)
+    (mine,) = (path for path in find_segments(tmp_path) if path.suffix == ".open")
+    assert mine.name < "9"
+
+
+def test_what_is_no_file_is_no_segment(tmp_path: Path) -> None:
+    """A pipe would keep whoever reads it for ever; none of them ends a recorder."""
+    os.mkfifo(tmp_path / "20261201T000000.000000Z-1-000001.open")
+    (tmp_path / "20261201T000000.000000Z-1-000002.open").mkdir()
+    (tmp_path / "20261201T000000.000000Z-1-000003.segment").symlink_to("nowhere")
+    writer = make_writer(tmp_path, Limits(4096, 900.0, 8192, "drop_oldest"))
+    source = Source()
+    for _ in range(100):
+        writer.append(source.entries(1), 1)
+    assert len(list(tmp_path.iterdir())) >= 4
+    assert len(find_segments(tmp_path)) >= 1
+
+
+def test_a_file_that_takes_the_place_of_the_one_that_is_written_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, source = make_writer(tmp_path), Source()
+    writer.append(source.entries(3), 3)
+    (path,) = find_segments(tmp_path)
+    other = tmp_path / "other"
+    other.write_bytes(b"somebody else's")
+    other.rename(path)
+    writer.sync()
+    writer.append(source.entries(2), 2)
+    writer.close()
+    assert path.read_bytes() == b"somebody else's"
+    assert "replaced" in caplog.text
+    (mine,) = (path for path in find_segments(tmp_path) if path.suffix == ".segment")
+    assert [entry.sequence for _, entry in Segment(mine) if entry.kind is Kind.REQUEST] == [4, 5]
+
+
+def test_a_folder_that_is_removed_and_made_again_is_written_to(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    writer, source = make_writer(folder), Source()
+    writer.append(source.entries(1), 1)
+    shutil.rmtree(folder)
+    writer.sync()
+    with pytest.raises(FileNotFoundError):
+        writer.append(source.entries(1), 1)
+    folder.mkdir()
+    writer.append(source.entries(1), 1)
+    writer.close()
+    assert requests(folder) == [3]

@@ -9,7 +9,7 @@ from tickpath.client.address import Address
 from tickpath.client.blocking_connection import open_socket
 from tickpath.client.blocking_tls import hides_more
 from tickpath.client.deadline import Deadline
-from tickpath.client.errors import lost, reason_of, timed_out, unreachable
+from tickpath.client.errors import is_it, lost, reason_of, timed_out, unreachable
 from tickpath.client.tls import tls_for
 from tickpath.loadtest.target import Answer, Dialogue
 
@@ -122,7 +122,7 @@ def _greet(connected: socket.socket, address: Address, dialogue: Dialogue) -> in
             came_ns = time.monotonic_ns()
             dialogue.received(byte_count)
             if byte_count == 0 or dialogue.ended:
-                raise _refused(address, dialogue.ended or "it closed the connection before it answered the greeting")
+                raise _refused(address, dialogue.ended or f"it closed the connection at once; {is_it(address)}")
     except TimeoutError:
         raise timed_out(address, CONNECT_S) from None
     except OSError as error:

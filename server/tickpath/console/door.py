@@ -15,7 +15,7 @@ Examples:
 tickpath door --http 8000 --grpc 8001
 tickpath door --at unix:/run/tickpath.sock --http 8000 --host 0.0.0.0 --bearer
 
-Exit code: 0 after SIGTERM or Ctrl-C, 4 an address can't be listened on.
+Exit code: 0 after SIGTERM or Ctrl-C, 2 a file can't be read or is wrong, 4 an address can't be listened on.
 """
 
 
@@ -47,8 +47,9 @@ def door(
     log_format: LogFormat,
 ) -> None:
     """Answer Open Inference Protocol (v2) requests from a server."""
-    from tickpath.client import AddressError
+    from tickpath.client.errors import AddressError, CredentialsError
     from tickpath.client.tls import tls_of
+    from tickpath.client.token import token_from, token_now
     from tickpath.console.options import ADDRESS
     from tickpath.door.environment import prepare
     from tickpath.logs import logging_to_stderr
@@ -81,5 +82,10 @@ def door(
         bearer=bearer,
         tls=tls_of(tls_ca, tls_cert, tls_key),
     )
-    with logging_to_stderr(log_format), ending(AddressRefused, DoorAddressError), ending(Misconfigured, AddressError):
+    wrong = (AddressError, CredentialsError)
+    with logging_to_stderr(log_format), ending(AddressRefused, DoorAddressError), ending(Misconfigured, *wrong):
+        # Both are read at each connection; that they can't be is better known now.
+        token_now(token_from(token_file))
+        if settings.tls is not None:
+            settings.tls.context()
         run(settings, print_ready if as_json else say_ready)

@@ -21,8 +21,11 @@ def credentials(command: Command) -> Command:
     return command
 
 
+TOKEN_FILE: Final = click.option(
+    "--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"
+)
 _CREDENTIALS: Final = (
-    click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
+    TOKEN_FILE,
     click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
     click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
     click.option("--tls-key", metavar="FILE.pem", help="Its key."),

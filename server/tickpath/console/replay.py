@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tickpath.console.endings import Failed, ending
-from tickpath.console.options import ADDRESS, bad_parameter
+from tickpath.console.options import ADDRESS, bad_parameter, credentials
 from tickpath.console.output import print_json, print_rich
 
 EXAMPLES = """
@@ -45,7 +45,9 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command(epilog=EXAMPLES)
 @click.argument("places", metavar="DIR|FILE...", nargs=-1, required=True, type=Path)
 @click.option("--list", "only_list", is_flag=True, help="Say what is in it, and ask nobody.")
-@click.option("--to", "address", metavar="ADDRESS", help=f"HOST:PORT or unix:PATH.  [default: {ADDRESS}]")
+@click.option(
+    "--to", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
+)
 @click.option("--speed", callback=_read_speed, default="1", show_default=True, metavar="N|max", help="Times as fast.")
 @click.option(
     "--model",
@@ -65,7 +67,7 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
     metavar="N",
     help="So many at --speed max.",
 )
-@click.option("--token", envvar="TICKPATH_TOKEN", default="", metavar="TEXT", help="For a server that asks for one.")
+@credentials
 @click.option("--json", "report", metavar="FILE", help="Write the report there; - prints it.")
 def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **options: object) -> int:
     """Ask a recording's requests again, and compare the answers."""

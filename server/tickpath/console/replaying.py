@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tickpath.client.address import parse_address
+from tickpath.client.tls import tls_of
+from tickpath.client.token import token_from
 from tickpath.console.errors import ConsoleError
 from tickpath.console.options import ADDRESS
 from tickpath.console.settings import parse_name
@@ -22,7 +24,7 @@ from tickpath.loadtest.sender import ServerLostError
 from tickpath.playback.dialogue import Wanted
 from tickpath.playback.exchanges import Exchanges
 from tickpath.playback.plan import Choice, Plan, make_plan
-from tickpath.playback.player import Player
+from tickpath.playback.player import Player, Server
 from tickpath.playback.report import Ending, Report, make_report
 from tickpath.recorder.reading import open_segments
 
@@ -40,7 +42,10 @@ class Options(msgspec.Struct, frozen=True):
     from_ns: int | None
     until_ns: int | None
     in_flight: int
-    token: str
+    token_file: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 class SegmentListing(msgspec.Struct, frozen=True):
@@ -125,7 +130,9 @@ def play(exchanges: Exchanges, options: Options) -> Report:
         raise ConsoleError(_nothing(exchanges, plan))
     with make_room(len(plan.indices)) as room:
         address = parse_address(options.address or ADDRESS)
-        player = Player(exchanges, address, choice, room, options.in_flight, options.token)
+        tls = tls_of(options.tls_ca, options.tls_cert, options.tls_key)
+        server = Server(address, token_from(options.token_file), tls)
+        player = Player(exchanges, server, choice, room, options.in_flight)
         ending, reason = _play(player, plan)
         report = make_report(exchanges, plan, player, room.rows, options.speed, ending, reason)
         player.close()

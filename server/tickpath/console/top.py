@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tickpath.console.errors import ConsoleError
-from tickpath.console.observer import ask_status
+from tickpath.console.observer import ObserverAt, ask_status
 from tickpath.console.tables import numbers
 from tickpath.loadtest.report.text import microseconds
 from tickpath.loadtest.report.whole import keep_whole
@@ -28,7 +28,7 @@ SILENT_NS: Final = 1_000_000_000
 class Watching:
     """What to show: an observer, of one model or (None) all, every so many seconds."""
 
-    observer: str
+    observer: ObserverAt
     model: str | None
     every_s: float
 

@@ -5,7 +5,7 @@ import sys
 import click
 
 from tickpath.console.endings import Failed, ending
-from tickpath.console.options import OBSERVER_OPTION
+from tickpath.console.options import OBSERVER_OPTION, TOKEN_FILE
 from tickpath.console.output import print_json, print_rich
 
 # More than anybody reads; what the observer gives at most.
@@ -16,6 +16,7 @@ MODEL = click.option("--model", metavar="NAME", help="This model alone.")
 
 @click.command(epilog="Examples:\n\n\b\ntickpath top\ntickpath top --model btc --every 0.5\ntickpath top --once")
 @OBSERVER_OPTION
+@TOKEN_FILE
 @MODEL
 @click.option(
     "--every",
@@ -27,7 +28,7 @@ MODEL = click.option("--model", metavar="NAME", help="This model alone.")
     help="Look again so often.",
 )
 @click.option("--once", is_flag=True, help="Print one look and end, for scripts.")
-def top(observer: str, model: str | None, every_s: float, once: bool) -> None:
+def top(observer: str, token_file: str | None, model: str | None, every_s: float, once: bool) -> None:
     """Watch a server: rates, percentiles of each stage, queues, misses, errors.
 
     Percentiles are of the last minute, rates of the last 5 to 10 seconds, the rest is of now or counts from the start.
@@ -36,8 +37,9 @@ def top(observer: str, model: str | None, every_s: float, once: bool) -> None:
 
     from tickpath.console import top as watch
     from tickpath.console.errors import ConsoleError
+    from tickpath.console.observer import ObserverAt
 
-    watching = watch.Watching(observer, model, every_s)
+    watching = watch.Watching(ObserverAt(observer, token_file), model, every_s)
     if not once and not sys.stdout.isatty():
         raise click.UsageError("standard output is no terminal: `tickpath top --once` prints one look")
     with ending(Failed, ConsoleError):
@@ -49,6 +51,7 @@ def top(observer: str, model: str | None, every_s: float, once: bool) -> None:
 
 @click.command(epilog="Examples:\n\n\b\ntickpath slow\ntickpath slow --model btc --count 5\ntickpath slow --json")
 @OBSERVER_OPTION
+@TOKEN_FILE
 @MODEL
 @click.option(
     "--count",
@@ -59,17 +62,17 @@ def top(observer: str, model: str | None, every_s: float, once: bool) -> None:
     help="How many requests.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what /slow answers, as JSON.")
-def slow(observer: str, model: str | None, count: int, as_json: bool) -> None:
+def slow(observer: str, token_file: str | None, model: str | None, count: int, as_json: bool) -> None:
     """Say why requests were late: the slowest of the last minutes.
 
     Each with the time it took in every stage, what is usual, and what else went on then: the queue, a reload, the
     garbage collector, a CPU taken away.
     """
     from tickpath.console.errors import ConsoleError
-    from tickpath.console.observer import ask_slow
+    from tickpath.console.observer import ObserverAt, ask_slow
 
     with ending(Failed, ConsoleError):
-        report = ask_slow(observer, count, model)
+        report = ask_slow(ObserverAt(observer, token_file), count, model)
     if as_json:
         print_json(report)
         return

@@ -130,10 +130,15 @@ class Observer:
         return Response(HTTPStatus.OK, body, content_type)
 
     def _stranger(self, request: Request) -> Response | None:
-        """What is said to who should bring a token and does not. Health and the empty page are anybody's."""
+        """What is said to who should bring a token and does not. Health, the index and the
+        page, which holds nothing yet, are anybody's."""
         if self._scrapers is None or self._scrapers.may(request.authorization):
             return None
-        return say(HTTPStatus.UNAUTHORIZED, "a token is asked for here", "WWW-Authenticate: Bearer")
+        return say(
+            HTTPStatus.UNAUTHORIZED,
+            "a token is asked for here, as Authorization: Bearer TOKEN",
+            "WWW-Authenticate: Bearer",
+        )
 
     async def _status(self, request: Request) -> Response:
         if stranger := self._stranger(request):

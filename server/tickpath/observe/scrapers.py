@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tickpath.small_files import read_small
 from tickpath.wire.tokens import FILE_BYTES_MAX, TokenError, is_one_of, read_digests
 
 BEARER = "bearer"
@@ -25,8 +26,8 @@ class Scrapers:
         try:
             found = self._path.stat()
             if (seen := (found.st_mtime_ns, found.st_ino)) != self._seen:
-                with self._path.open("rb") as file:
-                    self._digests = read_digests(file.read(FILE_BYTES_MAX).decode("ascii"))
+                data, _ = read_small(self._path, FILE_BYTES_MAX)
+                self._digests = read_digests(data.decode("ascii")) if len(data) <= FILE_BYTES_MAX else ()
                 self._seen = seen
         except (OSError, UnicodeDecodeError, TokenError):
             self._digests, self._seen = (), None

@@ -46,7 +46,7 @@ def parse_slow_query(query: str) -> SlowQuery:
     text = asked.pop("count", str(COUNT))
     model = asked.pop("model", None)
     if asked:
-        raise ValueError(f"count and model expected, {min(asked)!r} came: /slow?count=20&model=NAME")
+        raise ValueError(f"count and model expected, {min(asked)[:20]!r} came: /slow?count=20&model=NAME")
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:5]) <= COUNT_MAX and len(text) < 5):
         raise ValueError(f"count: 1 to {COUNT_MAX} expected, {text[:20]!r} came")
     return SlowQuery(int(text), model)

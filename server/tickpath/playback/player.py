@@ -12,11 +12,13 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from tickpath.client import Tls
 from tickpath.client.address import Address
+from tickpath.client.token import Token, token_now
 from tickpath.loadtest.link import Link, open_link
 from tickpath.loadtest.room import Room
 from tickpath.loadtest.rows import GapWriter, RowWriter
@@ -56,6 +58,14 @@ NOT_SERVED: Final = "of models that this server does not serve"
 OF_TIME: Final = "cancellations, which mean nothing without the recorded times"
 
 
+class Server(NamedTuple):
+    """Who is asked, and what it is shown."""
+
+    address: Address
+    token: Token = ""
+    tls: Tls | None = None
+
+
 class Player:
     """One playback. `recorded_ns` and `replayed_ns` are the server's own latency, from a request's first byte to its
     outputs being read, of requests that were answered both times."""
@@ -63,11 +73,10 @@ class Player:
     def __init__(
         self,
         exchanges: Exchanges,
-        address: Address,
+        server: Server,
         choice: Choice,
         room: Room,
         in_flight_max: int,
-        token: str = "",
     ) -> None:
         self.tally = Tally()
         self.left_out: Counter[str] = Counter()
@@ -77,12 +86,11 @@ class Player:
         self.server = ""
         self._exchanges = exchanges
         self._bodies = Bodies(exchanges.segments)
-        self._address = address
+        self._server = server
         self._choice = choice
         self._paced = choice.speed is not None
         # At recorded times as many are in flight as were then.
         self._in_flight_max = UNBOUNDED if self._paced else in_flight_max
-        self._token = token
         self._stop, self._never = os.pipe()
         self._sender = Sender((), RowWriter(room.rows), GapWriter(room.gaps), self._stop)
         self._links: dict[int, tuple[Link, PlaybackDialogue]] = {}
@@ -153,8 +161,10 @@ class Player:
 
     def _link(self, session: int) -> tuple[Link, PlaybackDialogue]:
         if (found := self._links.get(session)) is None:
-            dialogue = PlaybackDialogue(self._exchanges.sessions[session].client, self._token, self._told)
-            link = open_link(session, self._address, dialogue, self._in_flight_max)
+            dialogue = PlaybackDialogue(
+                self._exchanges.sessions[session].client, token_now(self._server.token), self._told
+            )
+            link = open_link(session, self._server.address, dialogue, self._in_flight_max, self._server.tls)
             self._sender.add(link)
             self.server = dialogue.server
             self._hashes |= dialogue.hashes()

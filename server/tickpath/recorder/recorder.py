@@ -68,7 +68,8 @@ class Recorder:
                 self._sync_s = now_s + SYNC_S
                 self._writer.sync()
         except OSError as error:
-            self._fail(error.strerror or str(error), now_s)
+            where = f": {error.filename}" if error.filename else ""
+            self._fail(f"{error.strerror or error}{where}", now_s)
             return False
         except FullError as error:
             self._fail(str(error), now_s)

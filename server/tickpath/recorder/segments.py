@@ -3,8 +3,9 @@
     segment  "tickpath", format u32, bytes of the header's text u32, its CRC-32 u32, 4 zero bytes; the text (JSON of
              SegmentHeader) and zeros up to the next multiple of 8; entries (see entries.py)
 
-A name is the time of the first entry in UTC, the server's process and a number, so that names sort by time. A segment
-that is written ends in `.open`, one that is closed in `.segment`.
+A name is the time of the first entry in UTC, the server's process and a number, so that names sort in the order in
+which they were written; where the clock was set back, its time is just behind that of the one before. A segment that is
+written ends in `.open`, one that is closed in `.segment`.
 """
 
 import mmap
@@ -12,7 +13,7 @@ import os
 import re
 import struct
 import zlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ FORMAT: Final = 1
 CLOSED: Final = ".segment"
 OPEN: Final = ".open"
 _NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-\d+-\d{6,}\.(segment|open)")
+_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _START: Final = struct.Struct("<8sIII4x")
 # The server's name and some numbers; a longer one is no header of ours.
 TEXT_BYTES_MAX: Final = 65536
@@ -44,15 +47,25 @@ class RecordingError(Exception):
     """What is no recording, or can't be read as one. The text says what was expected, what came and what to do."""
 
 
-def segment_name(header: SegmentHeader, pid: int) -> str:
+def segment_name(unix_us: int, pid: int, number: int) -> str:
     """The name of a segment that is written."""
-    time = datetime.fromtimestamp(header.unix_ns / 1e9, UTC)
-    return f"{time:%Y%m%dT%H%M%S.%fZ}-{pid}-{header.number:06d}{OPEN}"
+    return f"{_EPOCH + timedelta(microseconds=unix_us):{_TIME}}-{pid}-{number:06d}{OPEN}"
+
+
+def named_us(path: Path) -> int:
+    """The time in a segment's name, in microseconds of Unix time; 0 where it is none."""
+    try:
+        time = datetime.strptime(path.name.partition("-")[0], _TIME).replace(tzinfo=UTC)
+    except ValueError:  # the thirteenth month, by somebody else's hand
+        return 0
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def find_segments(folder: Path) -> list[Path]:
-    """The segments of a folder, by time. Raises OSError."""
-    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: path.name)
+    """The segments of a folder, in the order in which they were written. What has such a name and is no file (a pipe, a
+    folder, a link to nothing) is none. Raises OSError."""
+    named = (path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return sorted((path for path in named if path.is_file()), key=lambda path: path.name)
 
 
 def encode_header(header: SegmentHeader) -> bytes:

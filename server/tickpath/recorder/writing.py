@@ -5,6 +5,7 @@ Rules
   machine that dies loses at most what came since the last `sync`.
 - What can't be written is taken back out of the file (a full disk leaves half an entry behind), and may be tried again.
 - All segments together stay within `bytes_max`: the oldest goes, or nothing more is written.
+- Names sort in the order in which segments were written, also where the clock was set back meanwhile.
 - A folder belongs to one recorder, by a lock. What an earlier one left open is closed at its last whole entry.
 """
 
@@ -27,6 +28,7 @@ from tickpath.recorder.segments import (
     encode_header,
     find_segments,
     mapped,
+    named_us,
     segment_name,
 )
 
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 FILE_MODE: Final = 0o600
 # Room for a segment's last entry, which says how many there were.
 END_BYTES: Final = 128
+# A clock is set back by hours, or by days after a failed battery; a name further ahead was never this machine's time.
+AHEAD_US_MAX: Final = 366 * 24 * 3600 * 1_000_000
 
 
 class FullError(Exception):
@@ -63,6 +67,7 @@ class SegmentWriter:
         self._clock_ns = monotonic_ns
         self._pid = os.getpid()
         self._number = 0
+        self._named_us = 0  # the time in the last name
         self._file = -1
         self._path = folder
         self._size = 0
@@ -89,17 +94,18 @@ class SegmentWriter:
         if self._unsynced:
             os.fdatasync(self._file)
             self._unsynced = False
-        if self._file >= 0 and not self._path.exists():
-            log.warning("%s was removed while it was written", self._path)
-            os.close(self._file)
-            self._file = -1
-        elif self._file >= 0 and self._is_over(0):
+        if self._file >= 0 and (self._is_over(0) or not self._is_in_place()):
             self.close()
 
     def close(self) -> None:
         """Close the segment, if one is open. Raises OSError where not all of that could be done; it is closed all the
         same."""
         if self._file < 0:
+            return
+        if not self._is_in_place():
+            log.warning("%s was removed, or replaced, while it was written", self._path)
+            os.close(self._file)
+            self._file, self._unsynced = -1, False
             return
         try:
             self._write(make_entry(Kind.END, msgspec.json.encode(End(self._entries)), self._clock_ns()))
@@ -115,12 +121,20 @@ class SegmentWriter:
         sequence that is in a file of this core's. Raises OSError."""
         last = 0
         for path in find_segments(self._folder):
+            self._named_us = max(self._named_us, named_us(path))
             closed = _recover(path) if path.suffix == OPEN else path
             if closed is not None:
                 number, sequence = _where(closed, self._run)
                 self._number, last = max(self._number, number), max(last, sequence)
         self._find_closed()
         return last
+
+    def _is_in_place(self) -> bool:
+        """Whether the name still leads to the file that is written."""
+        try:
+            return os.path.samestat(os.fstat(self._file), self._path.lstat())
+        except OSError:
+            return False
 
     def _is_over(self, more_bytes: int) -> bool:
         limits = self._limits
@@ -135,7 +149,7 @@ class SegmentWriter:
         if self.description:
             start += make_entry(Kind.DESCRIPTION, self.description, header.monotonic_ns)
         self._make_room(len(start) + more_bytes)
-        path = self._folder / segment_name(header, self._pid)
+        path = self._folder / self._next_name(header)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
         self._path, self._size, self._entries, self._begun_ns = path, 0, 0, header.monotonic_ns
         try:
@@ -147,6 +161,12 @@ class SegmentWriter:
             self._file = -1
             path.unlink(missing_ok=True)
             raise
+
+    def _next_name(self, header: SegmentHeader) -> str:
+        now_us = header.unix_ns // 1000
+        behind_us = self._named_us - now_us
+        self._named_us = self._named_us + 1 if 0 <= behind_us <= AHEAD_US_MAX else now_us
+        return segment_name(self._named_us, self._pid, self._number)
 
     def _write(self, data: bytes | bytearray) -> None:
         """All of it, or nothing. Raises OSError."""
@@ -182,8 +202,16 @@ class SegmentWriter:
 
     def _find_closed(self) -> None:
         self._closed = {
-            path: path.stat().st_size for path in find_segments(self._folder) if path != self._path or self._file < 0
+            path: _size(path) for path in find_segments(self._folder) if path != self._path or self._file < 0
         }
+
+
+def _size(path: Path) -> int:
+    """In bytes; 0 where it was moved away this very moment."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _recover(path: Path) -> Path | None:

@@ -18,6 +18,7 @@ from tickpath.server.identity import Keyring, Known
 from tickpath.server.quota import Account
 from tickpath.server.rights import Rights
 from tickpath.server.tls import server_context
+from tickpath.small_files import read_small
 from tickpath.wire.tokens import FILE_BYTES_MAX, TokenError, holds_token, read_digests
 
 log = logging.getLogger(__name__)
@@ -62,9 +63,8 @@ def _digests(client: ClientConfig) -> tuple[bytes, ...]:
 
 def _read_file(path: Path, whose: str) -> tuple[bytes, ...]:
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-            mode = stat.S_IMODE(path.stat().st_mode)
+        data, found = read_small(path, FILE_BYTES_MAX)
+        mode = stat.S_IMODE(found.st_mode)
         if len(data) > FILE_BYTES_MAX:
             raise TokenError(f"more than {FILE_BYTES_MAX} bytes: one token a line expected")
         text = data.decode("ascii")

@@ -6,12 +6,11 @@ It is a Unix socket that only this server's user may open: the file's permission
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
 
-from tickpath.server.config import ConfigError, Name
+from tickpath.server.config import Name
 from tickpath.server.deployment import REFUSALS, Deployment
 from tickpath.server.gate import Gate
 from tickpath.server.status import ModelStatus
@@ -204,17 +203,13 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
     await asyncio.wait_for(writer.drain(), IDLE_S)
 
 
-def on_reload_signal(
-    loop: asyncio.AbstractEventLoop, renew: Callable[[], Awaitable[object]], reload: Callable[[], Awaitable[object]]
-) -> Callable[..., None]:
-    """A handler for SIGHUP: read tokens and certificates again, then reload every model; the one whatever comes of the
-    other, which is in the log. While one waits behind another, more of them ask for nothing more."""
+def on_reload_signal(loop: asyncio.AbstractEventLoop, reload: Callable[[], Awaitable[object]]) -> Callable[..., None]:
+    """A handler for SIGHUP, which has it done; what goes wrong is in the log. While one waits behind another, more of
+    them ask for nothing more."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run() -> None:
         try:
-            with suppress(ConfigError):  # which is in the log
-                await renew()
             await reload()
         except REFUSALS as error:
             log.warning("reload: %s", error)

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Set
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final, NoReturn, TypeVar
@@ -114,7 +114,7 @@ class _Core:
             deployment = Deployment(service, ModelSource(config), loader, other_cpus, self._device_lost(loop))
             stack.callback(deployment.close)
             # What has come since its files were read is loaded as soon as it serves.
-            signal.signal(signal.SIGHUP, on_reload_signal(loop, gate.renew, self._reload(deployment)))
+            signal.signal(signal.SIGHUP, on_reload_signal(loop, self._reload(gate, deployment)))
             stack.callback(signal.signal, signal.SIGHUP, signal.SIG_IGN)
             deployment.start(config.models)
             await warm_network_path(service, service.catalogue.versions)
@@ -142,11 +142,14 @@ class _Core:
             raise self._lost
         return EXIT_OK
 
-    def _reload(self, deployment: Deployment) -> Callable[[], Awaitable[None]]:
-        """What SIGHUP asks for, as `systemctl reload` does."""
+    def _reload(self, gate: Gate, deployment: Deployment) -> Callable[[], Awaitable[None]]:
+        """What SIGHUP asks for, as `systemctl reload` does: tokens and certificates are read again, then every model is
+        reloaded; the one whatever comes of the other, which is in the log."""
 
         async def reload() -> None:
             with self._manager.reloading():
+                with suppress(ConfigError):  # which is in the log
+                    await gate.renew()
                 await deployment.reload()
 
         return reload

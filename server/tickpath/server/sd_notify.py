@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG_US: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
+# As many as 64 bits have; Python refuses to read a number of thousands.
+DIGITS_MAX: Final = 20
 # systemd's own advice: feed it twice in the time that it waits, so that one late turn is no death.
 FEEDS_PER_WATCHDOG: Final = 2
 # States that the manager has not taken yet. Each reload has two; the last of them are those that count.
@@ -52,7 +54,7 @@ class ServiceManager:
             log.warning("%s=%s is not told anything: a path or @name expected", SOCKET, address)
             address = None
         is_ours = address is not None and pid in ("", str(os.getpid()))
-        return cls(address, int(watchdog_us) * 1000 if is_ours and watchdog_us.isdecimal() else 0)
+        return cls(address, int(watchdog_us[:DIGITS_MAX]) * 1000 if is_ours and watchdog_us.isdecimal() else 0)
 
     def ready(self, status: str) -> None:
         """Requests are taken from now on."""

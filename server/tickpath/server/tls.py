@@ -6,7 +6,8 @@ Rules
   that has expired, or does not belong to its key, is refused; when it is to take another's place, the other one stays.
 - A connection is no session before its handshake is done. Handshakes are bounded in time, in number (the oldest goes)
   and in how many begin a second, since each costs the loop as much as a dozen connections in the clear; who comes
-  beyond that waits in the kernel's backlog.
+  beyond that waits in the kernel's backlog. Those who left while they waited there cost nothing, and keep nobody
+  waiting.
 """
 
 import asyncio
@@ -16,12 +17,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tickpath.server.access_config import TlsConfig
 from tickpath.server.config import ConfigError
 from tickpath.server.connection import LINGER_S
 from tickpath.server.quota import TokenBucket
+from tickpath.small_files import read_small
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,10 @@ HANDSHAKES_MAX: Final = 128
 # fifths; and a desk of a hundred is back within the burst.
 HANDSHAKES_A_SECOND: Final = 100.0
 HANDSHAKES_BURST: Final = 100
+# All authorities of an operating system are a quarter of a megabyte.
+FILE_BYTES_MAX: Final = 4 << 20
+# A connection's state as the kernel numbers it (netinet/tcp.h), the first byte of TCP_INFO.
+TCP_ESTABLISHED: Final = 1
 # When no descriptor is left for a newcomer.
 ACCEPT_AGAIN_S: Final = 0.1
 
@@ -43,6 +50,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _load(context, config)
     if config.client_ca is not None:
+        _check_file("tls client_ca", config.client_ca)
         try:
             context.load_verify_locations(config.client_ca)
         except (OSError, ssl.SSLError) as error:
@@ -60,11 +68,7 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
         raise ConfigError(f"tls key {config.key}: it has a password, which nobody is there to type: give it without")
 
     for key, path in (("certificate", config.certificate), ("key", config.key)):
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as error:
-            raise ConfigError(f"tls {key} {path}: {error.strerror}") from None
+        _check_file(f"tls {key}", path)
     try:
         context.load_cert_chain(config.certificate, config.key, no_password)
     except (OSError, ssl.SSLError) as error:
@@ -72,6 +76,16 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
             f"tls certificate {config.certificate} and key {config.key}: {_reason(error)}: give a certificate and the "
             "key that belongs to it, as PEM"
         ) from None
+
+
+def _check_file(what: str, path: str) -> None:
+    """That there is one to read. Raises ConfigError."""
+    try:
+        data, _ = read_small(Path(path), FILE_BYTES_MAX)
+    except OSError as error:
+        raise ConfigError(f"{what} {path}: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"{what} {path}: more than {FILE_BYTES_MAX:,} bytes: PEM of what is needed alone expected")
 
 
 def _prove(config: TlsConfig) -> None:
@@ -156,9 +170,13 @@ class TlsListener:
                 raise
             self._pause(ACCEPT_AGAIN_S)
             return
+        accepted.setblocking(False)
+        if _has_gone(accepted):
+            accepted.close()
+            self._failed()
+            return
         self._pace.take(now_ns)
         self._make_room()
-        accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = self._loop.create_task(self._shake_hands(accepted))
         self._under_way[task] = None
@@ -196,3 +214,9 @@ class TlsListener:
             log.exception("a fault of the server ended a handshake")
         finally:
             self._under_way.pop(task, None)
+
+
+def _has_gone(accepted: socket.socket) -> bool:
+    """Whether its client has closed or reset before its turn came: no handshake can be had with it. What it said first
+    can still be read, so only the kernel's own state tells."""
+    return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != TCP_ESTABLISHED

@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,3 +188,45 @@ def test_secrets_are_not_in_the_titles_of_the_door_and_the_observer(whole: Secur
             assert not any(token.encode() in said for token in (*TOKENS.values(), SCRAPER))
     log = whole.server.log.read_text()
     assert not any(token in log for token in (*TOKENS.values(), SCRAPER))
+
+
+def test_a_door_of_its_own_says_what_is_missing(whole: Secured) -> None:
+    """What it is to show can't be read: at the start. What it shows will not do: to who asks."""
+    ca, at = whole.authority.path, whole.server.address
+    for option, file in (("--token-file", "none.token"), ("--tls-ca", "none.pem")):
+        done = command(whole, "door", "--at", at, "--http", "0", option, file, token=None)
+        assert (done.returncode, file in done.stderr) == (2, True), done.stderr
+    cases: list[tuple[tuple[str, ...], int, str]] = [
+        (("--at", at, "--tls-ca", ca), 401, "it has no token"),
+        (("--at", at), 503, "certificate is refused"),
+        (("--at", at.removeprefix("tls://")), 503, "is it plain, not tls://"),
+        (("--at", at, "--tls-ca", ca, "--token-file", str(whole.folder / "lab.token")), 200, "FP32"),
+    ]
+    for words, status, told in cases:
+        with door(whole, *words) as url:
+            answered, body, _ = ask(f"{url}/v2/models/mlp/infer", None, ROWS)
+            assert (answered, told in body) == (status, True), body
+
+
+@contextmanager
+def door(server: Secured, *words: str) -> Iterator[str]:
+    """A `tickpath door`: where it listens."""
+    line = [sys.executable, "-m", "tickpath.cli", "door", "--http", "0", "--json", *words]
+    environment = {key: value for key, value in os.environ.items() if key != "TICKPATH_TOKEN"}
+    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True, cwd=server.folder) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["http"]
+        finally:
+            process.terminate()
+
+
+def test_commands_that_speak_plainly_to_tls_say_so(whole: Secured) -> None:
+    _, _, port = whole.server.address.rpartition(":")
+    words = ("--model", "mlp", "--rate", "10", "--duration", "1")
+    for done in (
+        command(whole, "loadtest", "--port", port, *words),
+        command(whole, "models", "list", "--at", f"127.0.0.1:{port}"),
+    ):
+        assert done.returncode == 1
+        assert f"is it plain, not tls://127.0.0.1:{port}" in done.stderr

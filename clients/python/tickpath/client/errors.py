@@ -171,10 +171,15 @@ def unreachable(address: object, reason: object) -> ConnectError:
 
 def no_welcome(address: object, error: TickpathError) -> ConnectError:
     """Something took the connection, and ended it or said nothing."""
-    hint = (
+    return ConnectError(f"can't connect to {address}: no Welcome came ({error}); {is_it(address)}")
+
+
+def is_it(address: object) -> str:
+    """What to ask oneself where no Welcome comes."""
+    plain = (
         "" if "://" in str(address) or str(address).startswith("unix:") else f", and is it plain, not tls://{address}"
     )
-    return ConnectError(f"can't connect to {address}: no Welcome came ({error}); is that a tickpath server{hint}?")
+    return f"is that a tickpath server{plain}?"
 
 
 def reason_of(error: OSError) -> str:

@@ -37,7 +37,7 @@ class Pool:
     the call's time lasts: an Infer leaves nothing behind on a server, so asking again is safe. Course's rules say after
     which errors. A feed stays on one server while that lives, and its ticks are never sent again.
 
-    `addresses`: as Client takes one; each server once. `name`, `token`: what each is told.
+    `addresses`: as Client takes one; each server once. `name`, `token`, `tls`: as Client takes them, for all alike.
     `timeout_s`: how long a call may take, all servers together, where the call does not say.
     `hedge`: None never asks two servers for the same. `health`: when a silent server is given up.
     `reconnect`: how often a server that is away is tried; a thread does so, and only while one is away.

@@ -4,12 +4,16 @@ from typing import Final, TypedDict
 
 import msgspec
 
+from tickpath.client.tls import Tls
+from tickpath.client.token import Token
+
 
 class SessionOptions(TypedDict, total=False):
     """What each server is told, as Client and AsyncClient take it."""
 
     name: str
-    token: str
+    token: Token
+    tls: Tls | None
 
 
 class Hedge(msgspec.Struct, frozen=True):

@@ -1,0 +1,17 @@
+"""Files that are read again while a server serves: tokens, certificates."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_small(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
+    """What is in a file, at most one byte more than `bytes_max`, and what it is. Never waits for anybody: a pipe in its
+    place would, and so hold up whoever reads. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "a file expected, a pipe, folder or device came", str(path))
+        return file.read(bytes_max + 1), found
