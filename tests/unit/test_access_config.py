@@ -31,6 +31,7 @@ TLS: Final = {"certificate": "c.pem", "key": "k.pem"}
         ({"tls": TLS | {"client_certificates": "optional"}}, ["client_ca", "[[clients]]"]),
         ({"tls": TLS | {"client_certificates": "maybe"}}, ["'required', 'optional'"]),
         ({"tls": TLS, "oip_port": 0}, ["give a uds"]),
+        ({"tls": TLS | {"client_ca": "ca.pem"}, "oip_grpc_port": 0, "uds": "/s"}, ["the door", "[[clients]]"]),
         ({"uds_mode": "660"}, ["0660", "$.uds_mode"]),
         ({"uds_group": "a b"}, ["group", "$.uds_group"]),
         ({"host": "0.0.0.0"}, ["host 0.0.0.0", "asked for nothing", "--insecure"]),

@@ -88,6 +88,13 @@ sessions_max = 4
 in_flight_max = 64
 rate_max = 2000
 rate_burst = 50
+
+[trace]
+endpoint = "http://127.0.0.1:4318/v1/traces"
+headers_file = "secrets/otlp"
+ca = "/etc/ca.pem"
+sample = 0.01
+slow = 5
 """
 
 
@@ -105,6 +112,8 @@ def test_every_field_can_be_told_in_a_file(tmp_path: Path) -> None:
     told = {field: getattr(config, field) for field in ServerConfig.__struct_fields__}
     unsaid = {field for field, value in told.items() if value == getattr(defaults, field)}
     assert unsaid == {"poll_us", "repository"}
+    assert config.trace is not None
+    assert (config.trace.headers_file, config.trace.ca) == (str(tmp_path / "secrets/otlp"), "/etc/ca.pem")
     btc, eth = config.models
     assert (btc.shapes, btc.buckets) == ({"window": ("N", 100, 40), "scale": ()}, (1, 16))
     assert (btc.executor, btc.non_finite, btc.queue_max, btc.version) == ("thread", "pass", 3, "2025-10-26")

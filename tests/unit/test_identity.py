@@ -50,7 +50,9 @@ def test_who_it_is(token: str, certificate: set[str], name: str | None) -> None:
 def test_without_clients_the_certificate_is_the_client() -> None:
     ring = Keyring([], {})
     assert ring.identify("", {"CN:desk", "DNS:desk.example"}) == Known("desk.example")
-    assert isinstance(ring.identify("any", set()), Stranger)
+    found = ring.identify("any", set())
+    assert isinstance(found, Stranger)
+    assert "TLS port" in found.why
 
 
 def test_a_withdrawn_token_is_known_no_more() -> None:

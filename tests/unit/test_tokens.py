@@ -5,6 +5,8 @@ from typing import Final
 
 import pytest
 
+from tickpath.client.errors import CredentialsError
+from tickpath.client.token import token_now
 from tickpath.wire import Hello, encode_frame
 from tickpath.wire.tokens import (
     TOKENS_MAX,
@@ -58,3 +60,12 @@ def test_a_hello_is_printed_without_its_token() -> None:
     assert OLD not in repr(hello)
     assert OLD not in str(hello)
     assert OLD.encode() in encode_frame(hello)
+
+
+def test_whatever_a_function_raises_is_said_as_one_kind_of_error() -> None:
+    def ask_a_vault() -> str:
+        raise LookupError("sealed")
+
+    with pytest.raises(CredentialsError, match="LookupError: sealed"):
+        token_now(ask_a_vault)
+    assert token_now(lambda: OLD) == OLD

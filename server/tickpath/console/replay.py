@@ -72,7 +72,7 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **options: object) -> int:
     """Ask a recording's requests again, and compare the answers."""
     from tickpath.client import TickpathError
-    from tickpath.console import replaying
+    from tickpath.console import replay_tables, replaying
     from tickpath.console.errors import ConsoleError
     from tickpath.loadtest.errors import LoadTestError
     from tickpath.recorder.segments import RecordingError
@@ -82,7 +82,7 @@ def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **o
         if only_list:
             listing = replaying.listing(exchanges)
             if report is None:
-                print_rich(*replaying.listing_parts(listing))
+                print_rich(*replay_tables.listing_parts(listing))
             else:
                 _write(report, listing)
             return 0
@@ -90,7 +90,7 @@ def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **o
     if report is not None:
         _write(report, found)
     if report != "-":
-        print_rich(*replaying.report_parts(found))
+        print_rich(*replay_tables.report_parts(found))
     return found.exit_code
 
 

@@ -30,7 +30,7 @@ VERDICT_STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FA
 
 def models_table(models: Iterable[ModelInfo]) -> Table:
     """One line a model."""
-    table = _table("model", "version", "inputs", "outputs", "buckets")
+    table = texts("model", "version", "inputs", "outputs", "buckets")
     for model in models:
         table.add_row(
             model.name,
@@ -44,7 +44,7 @@ def models_table(models: Iterable[ModelInfo]) -> Table:
 
 def check_table(checked: Iterable[Checked]) -> Table:
     """One line a version; of those that are refused, only that."""
-    table = _table(
+    table = texts(
         "model", "version", "live", "engine", "inputs", "outputs", "buckets", "p50, µs", "verified by", "verdict"
     )
     for item in checked:
@@ -130,20 +130,21 @@ def _stage(values_ns: NANOSECONDS) -> Sequence[str]:
 
 def numbers(title: str, *columns: str) -> Table:
     """A table of numbers, each line with a name before them."""
-    table = _table("", *columns)
+    table = texts("", *columns)
     table.title, table.title_justify = title, "left"
     for column in table.columns[1:]:
         column.justify = "right"
     return table
 
 
-def _table(*columns: str) -> Table:
+def texts(*columns: str) -> Table:
+    """A table of words."""
     return Table(*columns, box=box.SIMPLE_HEAD, caption_justify="left")
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
     """What was found of a host, one line a check."""
-    table = _table("", "check", "found", "what to do")
+    table = texts("", "check", "found", "what to do")
     for finding in findings:
         mark = Text(finding.verdict, VERDICT_STYLES[finding.verdict])
         table.add_row(mark, finding.check, fill(finding.found, FINDING_WIDTH), fill(finding.remedy, FINDING_WIDTH))
@@ -152,7 +153,7 @@ def findings_table(findings: Iterable[Finding]) -> Table:
 
 def status_table(models: Iterable[Mapping[str, Any]]) -> Table:
     """What a server has loaded, one line a model."""
-    table = _table("model", "live", "before", "canary", "shadow", "loaded")
+    table = texts("model", "live", "before", "canary", "shadow", "loaded")
     for model in models:
         canary = f"{model['canary']} ({model['canary_share']:.4%})" if model["canary"] else ""
         loaded = " ".join(model["loaded"])

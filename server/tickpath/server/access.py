@@ -8,12 +8,11 @@ import asyncio
 import logging
 import ssl
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tickpath.server.access_config import ClientConfig
+from tickpath.server.access_config import ClientConfig, asks_who_comes
 from tickpath.server.config import ConfigError, ServerConfig
 from tickpath.server.identity import Keyring, Known
 from tickpath.server.quota import Account
@@ -103,8 +102,7 @@ class Access:
     @property
     def asks(self) -> bool:
         """Whether a client must show who it is."""
-        tls = self._config.tls
-        return bool(self._config.clients) or (tls is not None and tls.client_ca is not None)
+        return asks_who_comes(self._config.clients, self._config.tls)
 
     @property
     def keyring(self) -> Keyring:
@@ -147,20 +145,3 @@ class Access:
         for line in told:
             log.info("read again: %s", line)
         return list(told)
-
-
-class Strangers:
-    """Connections that have not shown who they are, oldest first: one of them goes where there is no room for another,
-    so that they never keep out who would."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[object, None] = {}
-
-    def __iter__(self) -> Iterator[object]:
-        return iter(self._waiting)
-
-    def add(self, session: object) -> None:
-        self._waiting[session] = None
-
-    def discard(self, session: object) -> None:
-        self._waiting.pop(session, None)

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from tickpath.server.config_types import Place, Positive
 from tickpath.wire.tokens import HASH_PATTERN
 
 # A name of certificates as `getpeercert` tells it: a field of the subject, or of the alternative names.
@@ -22,12 +23,10 @@ WORDS: Final = {
     HASH_PATTERN: "of 64 hex digits",
 }
 
-Path = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
 Hash = Annotated[str, msgspec.Meta(pattern=HASH_PATTERN)]
 Certificate = Annotated[str, msgspec.Meta(pattern=CERTIFICATE_PATTERN)]
 Mode = Annotated[str, msgspec.Meta(pattern=MODE_PATTERN)]
 Group = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
-Count = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
 # More than one core can answer, so that whoever wants no limit leaves it out.
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
 # Each Hello is compared with the tokens of all of them.
@@ -39,7 +38,7 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     name: Annotated[str, msgspec.Meta(pattern=CLIENT_PATTERN)]
     # Its tokens, one a line (see wire/tokens.py); read again on SIGHUP and by `tickpath renew`.
-    token_file: Path | None = None
+    token_file: Place | None = None
     # Their hashes, in place of a file.
     token_sha256: tuple[Hash, ...] = ()
     # The name that its certificate must have; with a token as well, both are needed.
@@ -49,12 +48,12 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # Whether it may load and unload through the door.
     admin: bool = False
     # Over all its connections; None: as much as the server's own limits allow.
-    sessions_max: Count | None = None
-    in_flight_max: Count | None = None
+    sessions_max: Positive | None = None
+    in_flight_max: Positive | None = None
     # Infers, Ticks and requests about feeds, a second.
     rate_max: Rate | None = None
     # How many of them may come at once after a pause; None: a tenth of a second's.
-    rate_burst: Count | None = None
+    rate_burst: Positive | None = None
 
     def __repr__(self) -> str:
         return f"ClientConfig({self.name!r})"
@@ -64,23 +63,29 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """TLS on the TCP port. The files are read again on SIGHUP and by `tickpath renew`."""
 
     # PEM: the certificate, and behind it those of the authorities between it and the root.
-    certificate: Path
+    certificate: Place
     # PEM, without a password: nobody is there to type it.
-    key: Path
+    key: Place
     # PEM: the authorities whose certificates clients may come with; None: clients are asked for none.
-    client_ca: Path | None = None
+    client_ca: Place | None = None
     # Whether each must come with one, or may come with a token instead.
     client_certificates: Literal["required", "optional"] = "required"
 
 
-def problem_of(clients: Sequence[ClientConfig], tls: TlsConfig | None) -> str | None:
-    """What is wrong with these rules together, and what to do about it; None: nothing."""
+def problem_of(clients: Sequence[ClientConfig], tls: TlsConfig | None, has_door: bool) -> str | None:
+    """What is wrong with these rules together, and what to do about it; None: nothing. `has_door`: the server starts a
+    door, which comes by the Unix socket."""
     names = [client.name for client in clients]
     if len(clients) > CLIENTS_MAX:
         return f"{len(clients)} clients, one server takes {CLIENTS_MAX}: let some share an entry with several tokens"
     for name in names:
         if names.count(name) > 1:
             return f"two clients are named {name!r}: give each its own name, or one entry with several tokens"
+    if has_door and not clients and asks_who_comes(clients, tls):
+        return (
+            "the door has no certificate to show, and client_ca asks for one: give [[clients]] with tokens, which it "
+            "passes on, or leave the door out"
+        )
     asks_certificates = tls is not None and tls.client_ca is not None
     if tls is not None and tls.client_certificates == "optional" and not (asks_certificates and clients):
         return 'tls: client_certificates = "optional" is for client_ca and [[clients]] with tokens: give both'
@@ -96,6 +101,11 @@ def _problem_of_client(client: ClientConfig, asks_certificates: bool) -> str | N
     if client.rate_burst is not None and client.rate_max is None:
         return f"client {client.name!r}: rate_burst is for rate_max, which is not set: give both"
     return None
+
+
+def asks_who_comes(clients: Sequence[ClientConfig], tls: TlsConfig | None) -> bool:
+    """Whether a client must show who it is."""
+    return bool(clients) or (tls is not None and tls.client_ca is not None)
 
 
 def is_loopback(host: str) -> bool:

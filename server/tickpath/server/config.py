@@ -10,23 +10,26 @@ import msgspec
 
 from tickpath.logs import LogFormat
 from tickpath.observe.records import BUCKETS_MAX
-from tickpath.server.access_config import WORDS, ClientConfig, Group, Mode, TlsConfig, is_loopback, problem_of
+from tickpath.server.access_config import (
+    WORDS,
+    ClientConfig,
+    Group,
+    Mode,
+    TlsConfig,
+    asks_who_comes,
+    is_loopback,
+    problem_of,
+)
+from tickpath.server.config_types import PLACE_PATTERN, Place, Port, Positive, Seconds
 from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
-from tickpath.server.record_config import PLACE_PATTERN, RecordConfig, check_record
+from tickpath.server.record_config import RecordConfig, check_record
 from tickpath.server.trace_config import ENDPOINT_PATTERN, ENDPOINT_WORDS, TraceConfig, check_trace
 
-# Counts and bytes: more than any machine has of them, few enough for every number on the wire and in the loop.
-Positive = Annotated[int, msgspec.Meta(gt=0, lt=2**40)]
-# An hour: no client and no operator waits longer, and infinity is no number of seconds.
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 NAME_CHARS_MAX = 64
 NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-# A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-Place = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 FILE_NAME_PATTERN = r"^[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
 _WORDS = {
@@ -252,9 +255,10 @@ def check(config: ServerConfig) -> ServerConfig:
         raise ConfigError("nowhere to listen: give a port or a Unix socket")
     if config.oip_admin and config.admin is None:
         raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
-    if config.tls is not None and config.uds is None and (config.oip_port, config.oip_grpc_port) != (None, None):
+    has_door = (config.oip_port, config.oip_grpc_port) != (None, None)
+    if config.tls is not None and config.uds is None and has_door:
         raise ConfigError("the door goes to the server by its Unix socket where the port speaks TLS: give a uds, too")
-    if problem := problem_of(config.clients, config.tls):
+    if problem := problem_of(config.clients, config.tls, has_door):
         raise ConfigError(problem)
     if not config.insecure:
         _check_open(config)
@@ -267,7 +271,7 @@ def check(config: ServerConfig) -> ServerConfig:
 
 def _check_open(config: ServerConfig) -> None:
     """Whoever can reach an address beyond this machine can ask there, unless somebody looks who he is."""
-    asks = bool(config.clients) or (config.tls is not None and config.tls.client_ca is not None)
+    asks = asks_who_comes(config.clients, config.tls)
     open_places = {
         "host": config.port is not None and not asks and config.host,
         "oip_host": (config.oip_port, config.oip_grpc_port) != (None, None) and not config.clients and config.oip_host,

@@ -5,9 +5,9 @@ import socket
 from typing import Final, Protocol
 
 from tickpath.observe.records import GlobalCell
-from tickpath.server.access import Access, Strangers
+from tickpath.server.access import Access
 from tickpath.server.access_config import is_loopback
-from tickpath.server.guarded_session import GuardedSession
+from tickpath.server.guarded_session import GuardedSession, Strangers
 from tickpath.server.listeners import BACKLOG, address_of
 from tickpath.server.recording import RecordedGuardedSession, RecordedSession, Recording
 from tickpath.server.service import Service

@@ -10,12 +10,13 @@ Rules
 """
 
 import asyncio
-from typing import Final, cast
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from tickpath.observe.records import GlobalCell
-from tickpath.server.access import Access, Strangers
+from tickpath.server.access import Access
 from tickpath.server.admission import Refusal, check_hello
 from tickpath.server.feed import TakenTick
 from tickpath.server.identity import Known, Stranger, certificate_names
@@ -40,6 +41,23 @@ from tickpath.wire import (
 REFUSED_S: Final = 0.25
 
 
+class Strangers:
+    """Sessions that have not shown who they are, oldest first: one of them goes where there is no room for another, so
+    that they never keep out who would."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[GuardedSession, None] = {}
+
+    def __iter__(self) -> "Iterator[GuardedSession]":
+        return iter(self._waiting)
+
+    def add(self, session: "GuardedSession") -> None:
+        self._waiting[session] = None
+
+    def discard(self, session: "GuardedSession") -> None:
+        self._waiting.pop(session, None)
+
+
 class GuardedSession(Session):
     """What is said on one connection, and by whom."""
 
@@ -57,12 +75,12 @@ class GuardedSession(Session):
         if len(self._service.sessions) >= self._service.limits.sessions_max:
             for oldest in self._strangers:
                 self._strangers.discard(oldest)
-                session = cast(GuardedSession, oldest)
-                self._service.closed(session)
-                session.abort()
+                self._service.closed(oldest)
+                oldest.abort()
                 break
-        self._strangers.add(self)
         super().connection_made(transport)
+        if self in self._service.sessions:  # who was turned away has no room to give
+            self._strangers.add(self)
 
     def _lost(self) -> None:
         super()._lost()
@@ -163,7 +181,7 @@ class GuardedSession(Session):
         self._account.in_flight += 1
         super()._queue(infer, version, first_byte_ns, received_ns)
 
-    def _ended(self, request_id: int, version: Version) -> TakenTick | None:
+    def _forgotten(self, request_id: int) -> TakenTick | None:
         assert self._account is not None
         self._account.in_flight -= 1
-        return super()._ended(request_id, version)
+        return super()._forgotten(request_id)

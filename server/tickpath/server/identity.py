@@ -41,8 +41,7 @@ class Keyring:
     def identify(self, token: str, certificate: Set[str]) -> Known | Stranger:
         """Who comes with this token (empty: none) and with a certificate of these names (none: without one)."""
         if not self._clients:
-            name = certificate_name(certificate)
-            return Known(name) if name else Stranger("its certificate has no name that a client could go by")
+            return self._by_name(certificate)
         if token:
             return self._by_token(token, certificate)
         names = {self._by_certificate[each] for each in certificate if each in self._by_certificate}
@@ -61,6 +60,12 @@ class Keyring:
         if known.digest is None:
             return True
         return any(name == known.name and hmac.compare_digest(digest, known.digest) for digest, name in self._digests)
+
+    def _by_name(self, certificate: Set[str]) -> Known | Stranger:
+        if not certificate:
+            return Stranger("it has no certificate, which can be shown on the TLS port alone")
+        name = certificate_name(certificate)
+        return Known(name) if name else Stranger("its certificate has no name that a client could go by")
 
     def _by_token(self, token: str, certificate: Set[str]) -> Known | Stranger:
         digest, found = digest_of(token), None

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-# A file or a host. The system's names have no NUL in them; one at the start would be a socket without a file.
-PLACE_PATTERN = r"^[^\0]+\Z"
+from tickpath.server.config_types import Place
+
 # From one page to more than any disk has.
 Bytes = Annotated[int, msgspec.Meta(ge=4096, lt=2**50)]
 MIB = 1024 * 1024
@@ -15,7 +15,7 @@ class RecordConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A recording: docs/RECORDING.md."""
 
     # The folder of its segments; made where it is not there, for this user alone.
-    dir: Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
+    dir: Place
     # Memory between the core and the recorder. 64 MiB hold 0.4 s of the most that one core takes in (10,000 DeepLOB
     # windows of 16 kB a second): longer than a disk holds up a write that it will do at all.
     ring_bytes: Annotated[int, msgspec.Meta(ge=65536, lt=2**36)] = 64 * MIB

@@ -384,6 +384,7 @@ class Session(Connection):
         return self._forgotten(request_id)
 
     def _forgotten(self, request_id: int) -> TakenTick | None:
+        """As `_ended`, of one that never waited, too: what `_queue` put in flight."""
         del self._in_flight[request_id]
         return self._ticks.pop(request_id, None) if self._ticks else None
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from tickpath.server.record_config import PLACE_PATTERN
+from tickpath.server.config_types import Place
 
 # A secret in an address would be in logs and in lists of processes: there is a file for those.
 ENDPOINT_PATTERN = r"^https?://[^\s@/?#]+(/[^\s@#]*)?\Z"
@@ -12,7 +12,6 @@ ENDPOINT_WORDS = (
     "of http:// or https:// as in http://127.0.0.1:4318/v1/traces, without a user or a password: these belong in a "
     "headers_file"
 )
-File = Annotated[str, msgspec.Meta(pattern=PLACE_PATTERN)]
 
 
 class TraceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,9 +20,9 @@ class TraceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # OTLP over HTTP, the whole URL.
     endpoint: Annotated[str, msgspec.Meta(pattern=ENDPOINT_PATTERN)]
     # `Name: value` on each line, sent with each export; read again each time, so that secrets may change.
-    headers_file: File | None = None
+    headers_file: Place | None = None
     # Authorities whose certificates the endpoint may have; None: the system's.
-    ca: File | None = None
+    ca: Place | None = None
     # A share of all requests. None of them: most are as the next one is, and the slow ones come anyway.
     sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     # Requests that took longer than so many ms; or than p99.9 of their model's last minute; or none.

@@ -1,15 +1,16 @@
 """Who may ask what, message by message, and how much: on a real server that asks who comes."""
 
 import socket
-import time
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.integration.hostile.arena import eventually, scrape
 from tests.peer import Peer
-from tests.secured import TOKENS, Secured
+from tests.secured import TOKENS, Secured, secured
+from tests.serving import write_zoo
 
 from tickpath.client import (
     Client,
@@ -37,6 +38,7 @@ from tickpath.wire import (
     Tick,
     Welcome,
 )
+from tickpath.wire.tokens import digest_of
 
 ROW: Final = np.zeros((1, 64), np.float32)
 BOOK: Final = np.zeros((40,), np.float32)
@@ -186,6 +188,21 @@ def test_quotas_are_of_the_client_over_all_its_sessions(shared: Secured) -> None
     eventually(lambda: _may_connect(shared, "slow"), "a session of the client whose others have ended")
 
 
+def test_what_never_ran_is_not_in_flight_of_the_client(tmp_path: Path) -> None:
+    """A request that its model's queue refuses takes no room of the client's, however many there are."""
+    token = f"narrow-{'5' * 32}"
+    narrow = {"name": "narrow", "token_sha256": [digest_of(token).hex()], "in_flight_max": 2}
+    models = [{**model, "executor": "thread"} for model in write_zoo(tmp_path, "mlp")]
+    with secured(tmp_path, models, tls=None, clients=[narrow]) as server, server.peer(token) as peer:
+        welcomed(peer)
+        peer.send(*(replace(infer(n, MLP), budget_ns=1) for n in range(1, 6)))
+        refused = [peer.receive() for _ in range(5)]
+        assert {each.code for each in refused if isinstance(each, Failure)} == {Code.DEADLINE}
+        peer.send(infer(6, MLP))
+        answer = peer.receive()
+        assert isinstance(answer, Result), answer
+
+
 def _may_connect(secured: Secured, name: str) -> bool:
     try:
         with secured.client(name):
@@ -242,20 +259,16 @@ def _parent(status: Path) -> int:
 
 
 def test_guesses_and_idle_connections_never_keep_out_who_is_known(tmp_path: Path) -> None:
-    from tests.secured import secured
-
     with secured(tmp_path, tls=None, sessions_max=8) as server:
         uds = server.server.uds
         strangers = [server.server.connect_unix() for _ in range(20)]
         guessing = [server.peer(f"guess-number-{n:032}") for n in range(20)]
-        started_s = time.monotonic()
         with Client(uds, token=TOKENS["desk"], timeout_s=60) as desk:
             assert desk.infer("mlp", ROW).version == "1"
             more = [server.server.connect_unix() for _ in range(20)]
             assert desk.infer("mlp", ROW).version == "1"
             with Client(uds, token=TOKENS["desk"], timeout_s=60) as second:
                 second.ping()
-        assert time.monotonic() - started_s < 100
         for connection in (*strangers, *more):
             connection.close()
         for peer in guessing:

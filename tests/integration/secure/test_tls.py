@@ -5,7 +5,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -274,6 +273,4 @@ def test_a_broken_frame_over_tls_is_answered_before_the_end(shared: Secured) -> 
         failure = decode_server_message(frame)
         assert isinstance(failure, Failure)
         assert (failure.id, failure.code) == (0, Code.BAD_FRAME)
-        started_s = time.monotonic()
         assert connection.recv(1) == b""
-        assert time.monotonic() - started_s < 60

@@ -24,7 +24,8 @@ class AddressError(TickpathError):
 
 
 class CredentialsError(TickpathError):
-    """What this client was to show of itself, or whom it was to trust, can't be read from its file."""
+    """What this client was to show of itself, or whom it was to trust, can't be had: from its file, or by its
+    function."""
 
 
 class ConnectError(TickpathError):

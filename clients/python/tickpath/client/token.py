@@ -15,8 +15,16 @@ Token: TypeAlias = str | Callable[[], str]
 
 
 def token_now(token: Token) -> str:
-    """The token for a new connection."""
-    return token if isinstance(token, str) else token()
+    """The token for a new connection. Raises CredentialsError, whatever a function of the caller's raises: where a pool
+    connects on its own, nobody would hear of anything else."""
+    if isinstance(token, str):
+        return token
+    try:
+        return token()
+    except CredentialsError:
+        raise
+    except Exception as error:
+        raise CredentialsError(f"the token could not be had: {type(error).__name__}: {error}") from error
 
 
 def token_file(path: str) -> Callable[[], str]:

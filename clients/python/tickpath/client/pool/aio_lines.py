@@ -124,6 +124,7 @@ class AioLines:
         self._gone[server.place].clear()
         self._current[server.place] = connection
         self._all.add(connection)
+        self.errors.pop(server, None)
         connection.closed.add_done_callback(lambda _: self._closed(server, connection))
         server.opened(monotonic_ns())
         self._tell(server)

@@ -200,6 +200,7 @@ class Lines:
                 line = Line(server, self._openers[server.place], outcome)
                 self._current[server.place] = self._by_fd[line.fd] = line
                 self._poller.register(line.fd, POLLIN)
+                self.errors.pop(server, None)
                 server.opened(monotonic_ns())
             else:
                 self.errors[server] = outcome
