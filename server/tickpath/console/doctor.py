@@ -32,7 +32,7 @@ Exit code: 0 nothing failed, 1 something did, or with --strict was warned of.
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(*, cpu: int | None, seconds: float, strict: bool, as_json: bool) -> int:
-    """Say what on this host will be felt in the tail, and what to do about it.
+    """Say what of this host is felt in the tail, with remedies.
 
     Run it on the machine, as the user and in the control group in which the server will run. It changes nothing.
     """

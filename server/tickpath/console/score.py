@@ -83,7 +83,9 @@ def score(
     force: bool,
     **settings: object,
 ) -> None:
-    """Answer every row of TABLE (.parquet, .feather, .csv) as a server of MODEL would, bit for bit."""
+    """Answer every row of TABLE as a server of MODEL would.
+
+    TABLE is a .parquet, .feather or .csv file; answers are those of a server, bit for bit."""
     from tickpath.engines import DeviceLostError, ModelRefusedError
     from tickpath.score.errors import ScoreError
     from tickpath.score.job import Wishes, score_file

@@ -29,7 +29,7 @@ MODEL = click.option("--model", metavar="NAME", help="This model alone.")
 )
 @click.option("--once", is_flag=True, help="Print one look and end, for scripts.")
 def top(observer: str, token_file: str | None, model: str | None, every_s: float, once: bool) -> None:
-    """Watch a server: rates, percentiles of each stage, queues, misses, errors.
+    """Watch a server: rates, percentiles, queues, misses.
 
     Percentiles are of the last minute, rates of the last 5 to 10 seconds, the rest is of now or counts from the start.
     """
