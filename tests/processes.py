@@ -1,11 +1,13 @@
 """What a test asks of the machine about processes and addresses."""
 
+import json
 import os
 import select
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 WAIT_S_MAX = 30
 
@@ -33,9 +35,17 @@ def observers(port: int) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:  # it has ended
             continue
-        if b"tickpath.observe" in words and words[words.index(b"--port") + 1] == str(port).encode():
+        if b"tickpath.observe" in words and _settings(words).get("port") == port:
             found.append(int(folder.name))
     return found
+
+
+def _settings(words: list[bytes]) -> dict[str, Any]:
+    """The JSON argument of a process beside the core; nothing where it is of another release."""
+    try:
+        return cast(dict[str, Any], json.loads(words[words.index(b"tickpath.observe") + 1]))
+    except ValueError:
+        return {}
 
 
 def children(pid: int) -> list[int]:

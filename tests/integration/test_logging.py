@@ -2,15 +2,19 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
-from tests.processes import WAIT_S_MAX
-from tests.serving import write_zoo
+from tests.browser import wait_until
+from tests.processes import WAIT_S_MAX, children, free_port, wait_until_ended
+from tests.serving import RunningServer, serve, write_zoo
 
 from tickpath.client import Client
 from tickpath.server.ready import Ready
@@ -64,3 +68,49 @@ def test_a_server_whose_stderr_nobody_reads_starts_answers_and_ends(model: Path,
             client.ping()
         server.terminate()
         assert server.wait(WAIT_S_MAX) == 0
+
+
+def beside(server: RunningServer, module: str) -> int:
+    """The process id of the observer, the door or the recorder."""
+    (pid,) = (pid for pid in children(server.ready.pid) if module.encode() in command_of(pid))
+    return pid
+
+
+def command_of(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_json_lines_are_all_that_a_server_and_those_beside_it_say_also_where_they_fail(
+    model: Path, tmp_path: Path
+) -> None:
+    """Each is killed; the observer and the door then find their address taken by another."""
+    ports = {"tickpath.observe": free_port(), "tickpath.door": free_port()}
+    endpoint = f"http://127.0.0.1:{free_port()}/v1/traces"
+    with serve(
+        tmp_path,
+        [{"path": str(model)}],
+        log_format="json",
+        observer_port=ports["tickpath.observe"],
+        oip_port=ports["tickpath.door"],
+        record={"dir": str(tmp_path / "recording")},
+        trace={"endpoint": endpoint, "sample": 1.0, "slow": "off"},
+    ) as server:
+
+        def wait_for(*words: str) -> None:
+            wait_until(lambda: all(word in server.log.read_text() for word in words), " and ".join(words))
+
+        with Client(server.address) as client:
+            client.infer("mlp", np.zeros((1, *client.model("mlp").inputs[0].shape[1:]), np.float32))
+        wait_for("requests dropped so far")
+        for module, port in ports.items():
+            pid = beside(server, module)
+            os.kill(pid, signal.SIGKILL)
+            wait_until_ended(pid)
+            with socket.create_server(("127.0.0.1", port)):
+                wait_for(f"can't listen on 127.0.0.1:{port}")
+        os.kill(beside(server, "tickpath.recorder"), signal.SIGKILL)
+        wait_for("the recorder ended with exit code -9", "the door ended with exit code 4")
+        wait_for("the observer ended with exit code 4")
+    told = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert all({"time", "level", "logger", "pid", "message"} <= line.keys() for line in told)
+    assert len({line["pid"] for line in told}) >= 4

@@ -236,7 +236,7 @@ def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
     fd = os.open(records, os.O_RDWR)
     core = CoreProcess(server.ready.pid)
     try:
-        settings = ObserverSettings("127.0.0.1", 0, "here")
+        settings = ObserverSettings(fd, "here")
         watching = observer.Observer(Tally(RecordReader(fd), os.memfd_create("tally")), core, settings)
         yield lambda: asyncio.run(watching.answer(Request("GET", "/livez", ""))).body
     finally:

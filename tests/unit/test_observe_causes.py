@@ -10,6 +10,7 @@ from tickpath.observe.tally import REQUEST, SPANS
 NAMES = ("mlp@1", "mlp@2")
 MS = 1_000_000
 USUAL_NS = 100_000.0
+EXECUTORS = ("inline", "polled", "thread")
 
 
 def spans(**late_ns: int) -> list[Span]:
@@ -39,41 +40,50 @@ def during(made: list[Span], name: str, kind: EventKind, amount: int = 1) -> Eve
 
 @pytest.mark.parametrize("name", SPANS[:REQUEST])
 def test_the_stage_that_took_longer_than_usual_is_late(name: str) -> None:
-    stages = explain(spans(**{name: 5 * MS}), True, 0, [], NAMES)
+    stages = explain(spans(**{name: 5 * MS}), "inline", 0, [], NAMES)
     assert late(stages) == [name]
-    assert why(stages, True).startswith(f"{name} 5 ms (usually 100 µs): nothing else was seen then")
+    assert why(stages, "inline").startswith(f"{name} 5 ms (usually 100 µs): nothing else was seen then")
 
 
 def test_two_stages_may_share_the_blame_and_the_later_comes_first() -> None:
-    stages = explain(spans(queue=3 * MS, compute=4 * MS, send=MS // 2), False, 0, [], NAMES)
+    stages = explain(spans(queue=3 * MS, compute=4 * MS, send=MS // 2), "thread", 0, [], NAMES)
     assert late(stages) == ["queue", "compute"]
-    assert why(stages, False).index("compute 4 ms") < why(stages, False).index("queue 3 ms")
+    assert why(stages, "thread").index("compute 4 ms") < why(stages, "thread").index("queue 3 ms")
 
 
 def test_nothing_is_late_where_all_is_as_usual() -> None:
-    stages = explain(spans(), True, 0, [], NAMES)
-    assert (late(stages), why(stages, True)) == ([], "no stage took longer than usual")
+    stages = explain(spans(), "inline", 0, [], NAMES)
+    assert (late(stages), why(stages, "inline")) == ([], "no stage took longer than usual")
 
 
 def test_without_a_usual_time_the_longest_stage_is_late() -> None:
     unknown = [Span(span.name, span.start_ns, span.end_ns, None) for span in spans(compute=5 * MS)]
-    stages = explain(unknown, True, 0, [], NAMES)
+    stages = explain(unknown, "inline", 0, [], NAMES)
     assert late(stages) == ["compute"]
-    assert why(stages, True) == "compute 5 ms: nothing else was seen then"
+    assert why(stages, "inline") == "compute 5 ms: nothing else was seen then"
 
 
 def test_who_waited_behind_others_is_told_so() -> None:
-    stages = explain(spans(queue=5 * MS), False, 14, [], NAMES)
+    stages = explain(spans(queue=5 * MS), "thread", 14, [], NAMES)
     assert kinds(stages, "queue") == ["queued"]
-    assert why(stages, False) == "queue 5 ms (usually 100 µs): queued behind 14"
+    assert why(stages, "thread") == "queue 5 ms (usually 100 µs): queued behind 14"
+
+
+@pytest.mark.parametrize(
+    ("executor", "perhaps"),
+    [("inline", "requests before it in its session"), ("polled", "all its slots"), ("thread", "the model's thread")],
+)
+def test_what_a_late_queue_perhaps_means_goes_by_the_executor(executor: str, perhaps: str) -> None:
+    stages = explain(spans(queue=5 * MS), executor, 0, [], NAMES)
+    assert perhaps in why(stages, executor)
 
 
 @pytest.mark.parametrize("kind", EventKind)
-@pytest.mark.parametrize("inline", [True, False])
-def test_an_event_counts_in_the_stage_that_it_overlaps_and_in_no_other(kind: EventKind, inline: bool) -> None:
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_event_counts_in_the_stage_that_it_overlaps_and_in_no_other(kind: EventKind, executor: str) -> None:
     for name in SPANS[:REQUEST]:
         made = spans(**{name: 5 * MS})
-        stages = explain(made, inline, 0, [during(made, name, kind, 2 * MS)], NAMES)
+        stages = explain(made, executor, 0, [during(made, name, kind, 2 * MS)], NAMES)
         found = {stage.name: [cause.kind for cause in stage.causes] for stage in stages if stage.causes}
         assert found in ({}, {name: [kind.name.lower()]})
         for stage in stages:
@@ -81,37 +91,37 @@ def test_an_event_counts_in_the_stage_that_it_overlaps_and_in_no_other(kind: Eve
 
 
 @pytest.mark.parametrize("kind", EventKind)
-@pytest.mark.parametrize("inline", [True, False])
-def test_every_kind_can_hold_some_stage_up(kind: EventKind, inline: bool) -> None:
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_every_kind_can_hold_some_stage_up(kind: EventKind, executor: str) -> None:
     long = spans(**dict.fromkeys(EVERY_STAGE, 5 * MS))
-    stages = explain(long, inline, 0, [Event(kind, 0, 100 * MS, 2 * MS)], NAMES)
+    stages = explain(long, executor, 0, [Event(kind, 0, 100 * MS, 2 * MS)], NAMES)
     assert any(stage.causes for stage in stages)
 
 
 def test_what_happened_before_or_after_is_not_named() -> None:
     made = spans(compute=5 * MS)
     events = [Event(EventKind.GC, -9 * MS, 0, 1), Event(EventKind.GC, made[-1].end_ns, made[-1].end_ns + MS, 1)]
-    assert not any(stage.causes for stage in explain(made, True, 0, events, NAMES))
+    assert not any(stage.causes for stage in explain(made, "inline", 0, events, NAMES))
 
 
 def test_a_loop_that_is_late_since_it_runs_the_model_is_no_cause_of_that() -> None:
     made = spans(compute=5 * MS)
     lag = [during(made, "compute", EventKind.LOOP_LAG)]
-    assert kinds(explain(made, True, 0, lag, NAMES), "compute") == []
-    assert kinds(explain(made, False, 0, lag, NAMES), "compute") == ["loop_lag"]
+    assert kinds(explain(made, "inline", 0, lag, NAMES), "compute") == []
+    assert kinds(explain(made, "thread", 0, lag, NAMES), "compute") == ["loop_lag"]
 
 
 def test_the_loops_cpu_concerns_a_model_on_a_thread_only_where_the_loop_has_it() -> None:
     made = spans(compute=5 * MS, send=5 * MS)
     events = [during(made, name, EventKind.LOOP_PREEMPTED, 12) for name in ("compute", "send")]
-    stages = explain(made, False, 0, events, NAMES)
+    stages = explain(made, "thread", 0, events, NAMES)
     assert (kinds(stages, "compute"), kinds(stages, "send")) == ([], ["loop_preempted"])
 
 
 def test_several_looks_at_one_thing_are_one_cause() -> None:
     made = spans(compute=60 * MS)
     looks = [Event(EventKind.LOOP_PREEMPTED, start * MS, (start + 20) * MS, 4) for start in (0, 20, 40)]
-    (cause,) = next(stage.causes for stage in explain(made, True, 0, looks, NAMES) if stage.name == "compute")
+    (cause,) = next(stage.causes for stage in explain(made, "inline", 0, looks, NAMES) if stage.name == "compute")
     assert (cause.amount, cause.text) == (12, "the loop's thread was pushed off its CPU 12 times within 60 ms")
 
 
@@ -122,9 +132,9 @@ def test_what_is_too_little_to_matter_is_left_out() -> None:
         during(made, "compute", EventKind.STOLEN, 1_000),
         during(made, "compute", EventKind.MINOR_FAULTS, 3),
     ]
-    assert kinds(explain(made, True, 0, little, NAMES), "compute") == []
+    assert kinds(explain(made, "inline", 0, little, NAMES), "compute") == []
     much = [event._replace(amount=event.amount * 1_000) for event in little]
-    assert sorted(kinds(explain(made, True, 0, much, NAMES), "compute")) == ["minor_faults", "run_queue", "stolen"]
+    assert sorted(kinds(explain(made, "inline", 0, much, NAMES), "compute")) == ["minor_faults", "run_queue", "stolen"]
 
 
 def test_two_loads_are_two_causes_and_name_what_was_live_after_them() -> None:
@@ -134,9 +144,9 @@ def test_two_loads_are_two_causes_and_name_what_was_live_after_them() -> None:
         Event(EventKind.LOAD_FAILED, 2 * MS, 8 * MS, 0),
         Event(EventKind.RELOAD, 8 * MS, 9 * MS, len(NAMES)),
     ]
-    stages = explain(made, True, 0, loads, NAMES)
+    stages = explain(made, "inline", 0, loads, NAMES)
     assert kinds(stages, "compute") == ["load_failed", "reload", "reload"]
-    told = why(stages, True)
+    told = why(stages, "inline")
     assert "after which mlp@2 was live" in told
     assert "refused, mlp@1 stayed live" in told
     assert "after which no version was live" in told

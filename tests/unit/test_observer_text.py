@@ -1,6 +1,8 @@
 """docs/OBSERVER.md names every field of the schema, and every cause."""
 
+import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,12 @@ STRUCTS = [
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_every_field_is_named(struct: type[msgspec.Struct]) -> None:
     assert {field.name for field in msgspec.structs.fields(struct)} - NAMED == set()
+
+
+def test_the_page_counts_as_errors_what_the_console_does() -> None:
+    page = files("tickpath.observe").joinpath("page.html").read_text("utf-8")
+    (told,) = re.findall(r"^const HARMLESS = (\[.*\]);$", page, re.MULTILINE)
+    assert set(json.loads(told)) == schema.HARMLESS
 
 
 def test_every_cause_is_named() -> None:

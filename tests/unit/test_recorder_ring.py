@@ -94,3 +94,21 @@ def test_any_sizes_in_any_rhythm(steps: list[tuple[int, bool]], bytes_max: int) 
     assert came == put
     assert writer.dropped == len(steps) - len(put)
     writer.close()
+
+
+@pytest.mark.parametrize("before", range(0, RING_BYTES, 8))
+def test_an_empty_ring_takes_whatever_is_no_larger_than_it_wherever_it_stands(
+    ring: tuple[RingWriter, RingReader], before: int
+) -> None:
+    """At the place that `before` bytes lead to: also where a header does not end before the ring does."""
+    writer, reader = ring
+    head = HEADER_BYTES
+    if before >= head:
+        assert writer.put(Kind.REQUEST, 1, 0, bytes(before - head))
+        assert bodies(reader) == [bytes(before - head)]
+    for size in (RING_BYTES - head, RING_BYTES // 2 + 8, RING_BYTES // 2 - head, 1):
+        body = bytes(number % 251 for number in range(size))
+        assert writer.put(Kind.REQUEST, 1, 0, body), size
+        assert bodies(reader) == [body]
+    assert writer.dropped == 0
+    assert not writer.put(Kind.REQUEST, 1, 0, bytes(RING_BYTES - head + 8))

@@ -1,19 +1,17 @@
-"""`python -m tickpath.door`: started by the core, beside it. `tickpath door` is for people."""
+"""`python -m tickpath.door SETTINGS`: started by the core, beside it. `tickpath door` is for people."""
 
-import argparse
-import os
-import signal
+import logging
 import sys
 from typing import Final
 
 import msgspec
 
+from tickpath.beside import begin
 from tickpath.door.environment import prepare
 from tickpath.door.settings import DoorSettings
 from tickpath.logs import logging_to_stderr
 
-# Behind whatever else wants the CPU: who comes by this door may wait, the core's own clients may not.
-NICE: Final = 10
+log = logging.getLogger(__name__)
 
 EXIT_MISSING: Final = 1
 """The door's own libraries are not installed."""
@@ -23,30 +21,23 @@ EXIT_ADDRESS: Final = 4
 
 def main() -> int:
     """Runs until the core ends, or SIGTERM or SIGINT comes. Returns the exit status."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # until it serves a signal just ends it
-        signal.signal(number, signal.SIG_DFL)
-    parser = argparse.ArgumentParser("python -m tickpath.door", description="The Open Inference Protocol's door.")
-    parser.add_argument("settings", help="DoorSettings as JSON")
-    parser.add_argument("--cpus", metavar="1,2,3", help="the CPUs to run on")
-    arguments = parser.parse_args()
-    os.nice(NICE)
-    if arguments.cpus:
-        os.sched_setaffinity(0, map(int, arguments.cpus.split(",")))
+    given = begin("tickpath.door", "The Open Inference Protocol's door.", "tickpath.door.settings.DoorSettings")
     prepare()
-    return _run(msgspec.json.decode(arguments.settings, type=DoorSettings))
+    settings = msgspec.json.decode(given, type=DoorSettings)
+    with logging_to_stderr(settings.log_format):
+        return _run(settings)
 
 
 def _run(settings: DoorSettings) -> int:
     try:
         from tickpath.door.door import DoorAddressError, print_ready, run
     except ModuleNotFoundError as missing:
-        sys.stderr.write(f"tickpath door: {missing.name} is not there: pip install 'tickpath[door]'\n")
+        log.error("the door: %s is not there: pip install 'tickpath[door]'", missing.name)
         return EXIT_MISSING
     try:
-        with logging_to_stderr(settings.log_format):
-            run(settings, print_ready)
+        run(settings, print_ready)
     except DoorAddressError as error:
-        sys.stderr.write(f"tickpath door: {error}\n")
+        log.error("the door: %s", error)
         return EXIT_ADDRESS
     return 0
 

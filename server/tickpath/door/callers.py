@@ -6,13 +6,16 @@ Rules
 - With it, a request's token is passed on, and never kept for longer than its session, nor printed. One that brings none
   goes by the door's own token, where it has one.
 - A token that the core does not know opens nothing: few are tried at a time, so that whoever guesses keeps out nobody.
+- A session with a request in flight is never closed for another's sake: where all have one, a new token is refused.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
-from tickpath.client import UnauthenticatedError
+from tickpath.client import ConnectError, OverloadedError, UnauthenticatedError
 from tickpath.door.services import Services
 
 # Sessions of callers that are kept: the core has 1024 by default, and the one that was idle for longest makes room.
@@ -30,16 +33,28 @@ class Callers:
         self._bearer = bearer
         self._own = make("")
         self._known: dict[str, Services] = {}  # by token, the one that asked last at the end
+        self._in_flight: Counter[str] = Counter()  # requests, by token
         self._trying: dict[str, asyncio.Task[Services]] = {}
         self._room = asyncio.Semaphore(TRIED_MAX)
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def services(self, authorization: str | None) -> Services:
-        """What answers a request with this header. Raises UnauthenticatedError, ConnectError and what else the core
-        refuses a session with."""
+    @asynccontextmanager
+    async def serving(self, authorization: str | None) -> AsyncIterator[Services]:
+        """What answers a request with this header, until the end of the block. Raises UnauthenticatedError,
+        ConnectError, OverloadedError and what else the core refuses a session with."""
         token = bearer_token(authorization) if self._bearer else ""
         if not token:
-            return self._own
+            yield self._own
+            return
+        self._in_flight[token] += 1
+        try:
+            yield await self._services(token)
+        finally:
+            self._in_flight[token] -= 1
+            if not self._in_flight[token]:
+                del self._in_flight[token]
+
+    async def _services(self, token: str) -> Services:
         if (known := self._known.pop(token, None)) is not None:
             self._known[token] = known
             return known
@@ -49,12 +64,12 @@ class Callers:
         return await asyncio.shield(trying)
 
     async def ready(self) -> None:
-        """Whether the core answers. Raises ConnectError."""
+        """Whether the core answers those who come. Raises ConnectError, whoever asks."""
         try:
             await self._own.upstream.listing()
-        except UnauthenticatedError:
+        except UnauthenticatedError as error:
             if not self._bearer:
-                raise
+                raise ConnectError(f"the server does not take the door's own token: {error}") from None
 
     async def close(self) -> None:
         """Give up what is in flight."""
@@ -73,16 +88,21 @@ class Callers:
         try:
             async with self._room:
                 await services.upstream.listing()
+            self._make_room()
         except BaseException:
             await services.upstream.close()
             raise
-        while len(self._known) >= CALLERS_MAX:
-            idle = self._known.pop(next(iter(self._known)))
-            closing = asyncio.create_task(idle.upstream.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
         self._known[token] = services
         return services
+
+    def _make_room(self) -> None:
+        while len(self._known) >= CALLERS_MAX:
+            idle = next((token for token in self._known if token not in self._in_flight), None)
+            if idle is None:
+                raise OverloadedError(f"{CALLERS_MAX} tokens have requests in flight here, as many as may: come again")
+            closing = asyncio.create_task(self._known.pop(idle).upstream.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 def bearer_token(authorization: str | None) -> str:

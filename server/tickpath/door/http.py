@@ -63,7 +63,8 @@ class Rest:
             case ["v2", "health", "ready"] if request.method in ("GET", "HEAD"):
                 await self._callers.ready()
                 return _say({"ready": True})
-        return await _Caller(await self._callers.services(request.headers.get("Authorization"))).route(request)
+        async with self._callers.serving(request.headers.get("Authorization")) as services:
+            return await _Caller(services).route(request)
 
 
 class _Caller:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import grpc
@@ -45,7 +46,8 @@ class Rpc:
 
     def _unary(self, name: str, method: Method) -> Any:
         async def answer(request: Any, context: Any) -> Any:
-            return await method(_Caller(await self._services(context)), request)
+            async with self._serving(context) as services:
+                return await method(_Caller(services), request)
 
         return self._answering(name, answer)
 
@@ -63,9 +65,9 @@ class Rpc:
 
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=answered.SerializeToString)
 
-    async def _services(self, context: Any) -> Services:
+    def _serving(self, context: Any) -> AbstractAsyncContextManager[Services]:
         given = {key: value for key, value in context.invocation_metadata() if key == "authorization"}
-        return await self._callers.services(given.get("authorization"))
+        return self._callers.serving(given.get("authorization"))
 
     async def _live(self, _: messages.ServerLiveRequest, __: Any) -> messages.ServerLiveResponse:
         return messages.ServerLiveResponse(live=True)
@@ -81,12 +83,11 @@ class Rpc:
         self, requests: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[messages.ModelStreamInferResponse]:
         try:
-            services = await self._services(context)
+            async with self._serving(context) as services:
+                async for answered in _Caller(services).stream(requests):
+                    yield answered
         except TickpathError as error:
             await context.abort(grpc_status(error), str(error))
-            return
-        async for answered in _Caller(services).stream(requests):
-            yield answered
 
 
 class _Caller:

@@ -9,15 +9,18 @@ Theory of operation
 """
 
 import asyncio
+import logging
 from typing import Final
 
 import msgspec
 
-from tickpath.client import AsyncClient, ConnectError, Prediction, Tls, UnknownModelError
+from tickpath.client import AsyncClient, ConnectError, CredentialsError, Prediction, Tls, UnknownModelError
 from tickpath.client.aio_feed import AsyncFeed
 from tickpath.client.token import Token
 from tickpath.door.question import Question
 from tickpath.wire import Limits, ModelInfo
+
+log = logging.getLogger(__name__)
 
 # A probe comes once a second, an operator looks again after a second: neither sees that a list is 100 ms old.
 FRESH_S: Final = 0.1
@@ -109,7 +112,7 @@ class Upstream:
 
     async def _list(self) -> Listing:
         at_s = asyncio.get_running_loop().time()
-        await self._client.connect()
+        await self._open()
         live = await self._client.models()
         versions = await self._client.models(versions=True)
         return Listing(
@@ -122,9 +125,16 @@ class Upstream:
         """Costs nothing where we are connected."""
         try:
             async with asyncio.timeout(LIST_S_MAX):
-                await self._client.connect()
+                await self._open()
         except TimeoutError:
             raise self._silent() from None
+
+    async def _open(self) -> None:
+        try:
+            await self._client.connect()
+        except CredentialsError as error:  # names files of this machine, which is nothing for who asks
+            log.warning("the door can't show itself to the core: %s", error)
+            raise ConnectError("the door can't show itself to the server: its log says why") from None
 
     def _silent(self) -> ConnectError:
         return ConnectError(f"the core at {self._address} does not answer: it starts, ends or stands still")

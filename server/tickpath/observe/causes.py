@@ -20,19 +20,22 @@ AMOUNT_SHARE_MIN: Final = 0.05
 MINOR_FAULT_NS: Final = 1_000
 
 LOOP_STAGES: Final = frozenset({"receive", "queue", "send"})
-"""Stages of a model on a thread that the loop's thread runs, or hands over to it. Inline models: all are."""
+"""Stages of a model on a thread that the loop's thread runs, or hands over to it. Inline and polled: all are."""
 LANE_STAGES: Final = frozenset(STAGES) - {"receive"}
 """Those in which a model's own thread matters."""
 EVERY_STAGE: Final = frozenset((*STAGES, "send"))
 
+_SLOWLY: Final = "its bytes came slowly, or other sessions had their turns"
 PERHAPS: Final = {
-    ("receive", True): "its bytes came slowly, or other sessions had their turns",
-    ("receive", False): "its bytes came slowly, or other sessions had their turns",
-    ("queue", True): "requests before it in its session, or other sessions had their turns",
-    ("queue", False): "one was running, or the model's thread was slow to wake",
-    ("send", False): "the loop was busy with other sessions",
+    ("receive", "inline"): _SLOWLY,
+    ("receive", "polled"): _SLOWLY,
+    ("receive", "thread"): _SLOWLY,
+    ("queue", "inline"): "requests before it in its session, or other sessions had their turns",
+    ("queue", "polled"): "the device had those before it in all its slots, or other sessions had their turns",
+    ("queue", "thread"): "one was running, or the model's thread was slow to wake",
+    ("send", "thread"): "the loop was busy with other sessions",
 }
-"""By stage and whether the model runs inline: what leaves no trace of its own."""
+"""By stage and the model's executor: what leaves no trace of its own."""
 
 _OF_THE_LOOP: Final = frozenset({EventKind.LOOP_PREEMPTED, EventKind.RUN_QUEUE, EventKind.STOLEN})
 _AMOUNT_IS_NS: Final = frozenset({EventKind.RUN_QUEUE, EventKind.THROTTLED, EventKind.STOLEN})
@@ -58,10 +61,11 @@ class Span:
 
 
 def explain(
-    spans: Sequence[Span], inline: bool, queued: int, events: Iterable[Event], version_names: Sequence[str]
+    spans: Sequence[Span], executor: str, queued: int, events: Iterable[Event], version_names: Sequence[str]
 ) -> tuple[SlowStage, ...]:
-    """Each stage with what went on in it. `inline`: the model runs on the loop's thread. `queued`: how many requests
-    waited before this one. `events`: whatever happened around that time. `version_names`: "model@version" by place."""
+    """Each stage with what went on in it. `executor`: the model's, "inline", "polled" or "thread". `queued`: how many
+    requests waited before this one. `events`: whatever happened around that time. `version_names`: "model@version" by
+    place."""
     excess_ns = sum(span.excess_ns for span in spans)
     known = tuple(events)
     return tuple(
@@ -71,34 +75,34 @@ def explain(
             span.span_ns,
             span.usual_ns,
             late=excess_ns > 0 and span.excess_ns >= LATE_SHARE_MIN * excess_ns,
-            causes=tuple(_causes(span, inline, queued, known, version_names)),
+            causes=tuple(_causes(span, executor, queued, known, version_names)),
         )
         for span in spans
     )
 
 
-def why(stages: Iterable[SlowStage], inline: bool) -> str:
+def why(stages: Iterable[SlowStage], executor: str) -> str:
     """In words: the late stages, the latest first, and what went on in each."""
     late = [stage for stage in stages if stage.late]
     late.sort(key=lambda stage: (stage.usual_ns or 0.0) - stage.span_ns)
-    return "; ".join(_say_stage(stage, inline) for stage in late) or "no stage took longer than usual"
+    return "; ".join(_say_stage(stage, executor) for stage in late) or "no stage took longer than usual"
 
 
-def _say_stage(stage: SlowStage, inline: bool) -> str:
+def _say_stage(stage: SlowStage, executor: str) -> str:
     usual = "" if stage.usual_ns is None else f" (usually {say_ns(stage.usual_ns)})"
-    perhaps = PERHAPS.get((stage.name, inline))
+    perhaps = PERHAPS.get((stage.name, executor))
     nothing = f"nothing else was seen then, perhaps {perhaps}" if perhaps else "nothing else was seen then"
     return f"{stage.name} {say_ns(stage.span_ns)}{usual}: {', '.join(cause.text for cause in stage.causes) or nothing}"
 
 
 def _causes(
-    span: Span, inline: bool, queued: int, events: Sequence[Event], version_names: Sequence[str]
+    span: Span, executor: str, queued: int, events: Sequence[Event], version_names: Sequence[str]
 ) -> Iterable[Cause]:
     if span.name == "queue" and queued:
         yield Cause("queued", queued, span.span_ns, f"queued behind {queued}")
     groups: dict[tuple[EventKind, int], list[Event]] = {}
     for event in events:
-        if _overlap_ns(event, span) > 0 and span.name in _stages_of(event.kind, inline):
+        if _overlap_ns(event, span) > 0 and span.name in _stages_of(event.kind, executor):
             # One load after another are two things; the rest is one, seen in several looks.
             part = event.start_ns if event.kind in (EventKind.RELOAD, EventKind.LOAD_FAILED) else 0
             groups.setdefault((event.kind, part), []).append(event)
@@ -115,14 +119,15 @@ def _overlap_ns(event: Event, span: Span) -> int:
     return min(event.end_ns, span.end_ns) - max(event.start_ns, span.start_ns)
 
 
-def _stages_of(kind: EventKind, inline: bool) -> frozenset[str]:
+def _stages_of(kind: EventKind, executor: str) -> frozenset[str]:
     """The stages that it can hold up."""
+    on_loop = executor != "thread"
     if kind is EventKind.OTHERS_PREEMPTED:
-        return frozenset({"compute"}) if inline else LANE_STAGES
-    if kind is EventKind.LOOP_LAG and inline:
+        return frozenset({"compute"}) if on_loop else LANE_STAGES
+    if kind is EventKind.LOOP_LAG and executor == "inline":
         # While the model itself runs on the loop, the loop is late because of it.
         return LOOP_STAGES
-    if kind in _OF_THE_LOOP and not inline:
+    if kind in _OF_THE_LOOP and not on_loop:
         return LOOP_STAGES
     return EVERY_STAGE
 

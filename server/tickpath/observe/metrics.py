@@ -6,7 +6,7 @@ number of samples beside it says so.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version as version_of
 from typing import Final
 
@@ -162,7 +162,7 @@ class SnapshotCollector(Collector):
         # Whatever has no version label adds up over all that the model ever had; a version's own series goes some
         # time after it, or 200 reloads would make 200 times the series.
         self._all = tuple(enumerate(versions))
-        self._shown = _shown(versions)
+        self._shown = shown(enumerate(versions))
         self._by_name = _grouped(self._all, lambda version: (version.name,))
         self._by_version = _grouped(self._shown, lambda version: (version.name, version.version))
 
@@ -313,7 +313,7 @@ class Exposition:
         registry.register(SeenCollector(seen))
         registry.register(InfoCollector(self._server))
         if self._triton_names:
-            registry.register(TritonCollector(snapshot, _shown(snapshot.core.versions)))
+            registry.register(TritonCollector(snapshot, shown(enumerate(snapshot.core.versions))))
         for collector in self._of_machine:
             registry.register(collector)
         encode, content_type = _encoder(accept)
@@ -327,18 +327,18 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return choose_encoder("")
 
 
-def _shown(versions: Sequence[VersionDescription]) -> tuple[tuple[int, VersionDescription], ...]:
-    """Places and versions that have series of their own: those loaded, and of those retired the last few of each
-    model, so that whoever looks at a reload sees both sides of it."""
+def shown(versions: Iterable[tuple[int, VersionDescription]]) -> tuple[tuple[int, VersionDescription], ...]:
+    """Of these places and versions those that are told of one by one: those loaded, and of those retired the last few
+    of each model, so that whoever looks at a reload sees both sides of it."""
     left: Counter[str] = Counter()
-    shown = []
-    for place, version in reversed(tuple(enumerate(versions))):
+    found = []
+    for place, version in reversed(tuple(versions)):
         if version.role == "retired":
             left[version.name] += 1
             if left[version.name] > RETIRED_SHOWN:
                 continue
-        shown.append((place, version))
-    return tuple(reversed(shown))
+        found.append((place, version))
+    return tuple(reversed(found))
 
 
 def _grouped(

@@ -5,6 +5,7 @@ for 64) delays no read, and never more than one page at a time.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -35,6 +36,8 @@ from tickpath.observe.watched import Watched
 
 if TYPE_CHECKING:
     from tickpath.observe.tracing.tracer import Tracer
+
+log = logging.getLogger(__name__)
 
 # A fifth of what the ring holds at 80,000 requests a second; and 50 wake-ups a second cost next to nothing.
 READ_S: Final = 0.02
@@ -186,15 +189,15 @@ class Observer:
         return say(HTTPStatus.SERVICE_UNAVAILABLE, state.name.lower())
 
 
-def run(records_fd: int, tally_fd: int | None, settings: ObserverSettings) -> int:
-    """Observe until the core ends or a signal comes. Returns the exit status. `tally_fd`: memory in which what was
-    counted outlives this process; None: it does not."""
+def run(settings: ObserverSettings) -> int:
+    """Observe until the core ends or a signal comes. Returns the exit status."""
+    tally_fd = os.memfd_create("tickpath-tally") if settings.tally_fd is None else settings.tally_fd
     try:
-        reader = RecordReader(records_fd)
+        reader = RecordReader(settings.records_fd)
         core = CoreProcess(reader.description().pid)
-        tally = Tally(reader, os.memfd_create("tickpath-tally") if tally_fd is None else tally_fd)
+        tally = Tally(reader, tally_fd)
         if tally.kept.problem:
-            sys.stderr.write(f"tickpath observer: histograms begin anew: {tally.kept.problem}\n")
+            log.warning("the observer's histograms begin anew: %s", tally.kept.problem)
         observer = Observer(tally, core, settings)
         return asyncio.run(_observe(observer, core, settings.host, settings.port))
     except ProcessLookupError:
@@ -227,5 +230,5 @@ async def _observe(observer: Observer, core: CoreProcess, host: str, port: int) 
 
 
 def _fail(line: str, status: int) -> int:
-    sys.stderr.write(f"tickpath observer: {line}\n")
+    log.error("the observer: %s", line)
     return status

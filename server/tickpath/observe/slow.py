@@ -86,8 +86,7 @@ class SlowReporter:
         first_ns, *_, sent_ns = stamps_ns.values()
         moments = zip(SPANS[:REQUEST], stamps_ns.values(), list(stamps_ns.values())[1:], usual_ns, strict=False)
         spans = [Span(*moment) for moment in moments]
-        on_loop = version.executor != "thread"
-        stages = explain(spans, on_loop, record["queued"], self._around(first_ns, sent_ns), self._names)
+        stages = explain(spans, version.executor, record["queued"], self._around(first_ns, sent_ns), self._names)
         return SlowRequest(
             id=str(record["id"]),
             model=version.name,
@@ -103,7 +102,7 @@ class SlowReporter:
             duration_ns=max(0, sent_ns - first_ns),
             usual_ns=usual_ns[REQUEST],
             stages=stages,
-            why=why(stages, on_loop),
+            why=why(stages, version.executor),
         )
 
     def _around(self, start_ns: int, end_ns: int) -> Iterable[Event]:

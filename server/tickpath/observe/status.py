@@ -9,7 +9,7 @@ import numpy as np
 
 from tickpath.observe.histograms import Ints, SlidingWindow
 from tickpath.observe.history import STEP_S, ModelHistory, Step, percentiles
-from tickpath.observe.metrics import CODE_NAMES, LATE_CELLS, RETIRED_SHOWN
+from tickpath.observe.metrics import CODE_NAMES, LATE_CELLS, shown
 from tickpath.observe.process import KINDS
 from tickpath.observe.records import (
     CODE_COUNT,
@@ -132,15 +132,9 @@ def _model(
         padded_rows=int(summed[VersionCell.PADDED_ROWS]),
         reloads=int(summed[VersionCell.RELOADS]),
         reload_gap_ns=gap_ns,
-        versions=tuple(_version(cells[place], version) for place, version in _told(versions)),
+        versions=tuple(_version(cells[place], version) for place, version in reversed(shown(versions))),
         points=tuple(_point(step, now_ns) for step in history.steps),
     )
-
-
-def _told(versions: list[tuple[int, VersionDescription]]) -> list[tuple[int, VersionDescription]]:
-    """The newest first: those that are loaded, and the last few that are not."""
-    retired = [place for place, version in versions if version.role == "retired"][-RETIRED_SHOWN:]
-    return [(place, version) for place, version in reversed(versions) if version.role != "retired" or place in retired]
 
 
 def _version(cells: Ints, version: VersionDescription) -> VersionStatus:

@@ -1,10 +1,10 @@
 """The memory by which entries get from the core to the recorder. One writer (the core's loop thread), one reader (the
 recorder); nothing here locks or waits, since the core must never wait for a disk.
 
-    head     bytes ever put, padding included; then 1 once nothing more will be put: written by the core
+    head     bytes ever put; then 1 once nothing more will be put: written by the core
     taken    bytes ever taken; then what became of entries, each a u64 that only counts up: written by the recorder
-    ring     the entries (see entries.py), one behind the other. One that would not end before the ring does begins at
-             its start; a length of 0 says so
+    ring     the entries (see entries.py), one behind the other. One that does not end before the ring does goes on at
+             its start, so that whatever is as large as the ring has room in an empty one
 
 An entry is written first, then `head` rises past it: whatever dies in between, what lies before `head` is whole. What
 has no room is dropped and counted. Right where stores become visible in the order they were made, as on x86-64.
@@ -59,22 +59,28 @@ class RingWriter:
         length = REST_BYTES + body_bytes
         needed = padded(length)
         head, size = self._head, self._size
-        at = head % size
-        left = size - at
-        end = head + needed if needed <= left else head + left + needed
+        end = head + needed
         if end - self._taken > size:
             self._taken = self._cells[0]
             if end - self._taken > size:
                 self.dropped += 1
                 return False
-        if needed > left:
-            _LENGTH.pack_into(self._ring, at, 0)
-            at = 0
-        _pack(self._ring, at, length, 0, self.sequence, at_ns, session, kind)
-        at += HEADER_BYTES
-        self._ring[at : at + body_bytes] = body
+        at = head % size
+        if at + needed <= size:
+            _pack(self._ring, at, length, 0, self.sequence, at_ns, session, kind)
+            at += HEADER_BYTES
+            self._ring[at : at + body_bytes] = body
+        else:
+            self._put_around(at, HEADER.pack(length, 0, self.sequence, at_ns, session, kind))
+            self._put_around((at + HEADER_BYTES) % size, body)
         self._head = self._head_cell[0] = end
         return True
+
+    def _put_around(self, at: int, part: bytes | memoryview) -> None:
+        """Write from `at` on, and from the ring's start where it ends."""
+        before = min(len(part), self._size - at)
+        self._ring[at : at + before] = part[:before]
+        self._ring[: len(part) - before] = part[before:]
 
     def end(self) -> None:
         """Nothing more will be put: the recorder writes what there is, and ends."""
@@ -116,17 +122,14 @@ class RingReader:
         head, taken = self._head_cell[0], self._cells[ReaderCell.TAKEN]
         if taken == head:
             return bytearray(), taken
+        end = taken
+        while end < head and end - taken < bytes_max:
+            (length,) = _LENGTH.unpack_from(self._ring, end % self._size)
+            end += padded(length)
         at = taken % self._size
-        (length,) = _LENGTH.unpack_from(self._ring, at)
-        if length == 0:
-            taken, at = taken + self._size - at, 0
-        start = at
-        while taken < head and at < self._size and at - start < bytes_max:
-            (length,) = _LENGTH.unpack_from(self._ring, at)
-            if length == 0:
-                break
-            at, taken = at + padded(length), taken + padded(length)
-        return bytearray(self._ring[start:at]), taken
+        found = bytearray(self._ring[at : at + end - taken])
+        found += self._ring[: end - taken - len(found)]
+        return found, end
 
     @property
     def ended(self) -> bool:

@@ -2,9 +2,8 @@
 edge."""
 
 import re
-import reprlib
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +20,7 @@ from tickpath.server.access_config import (
     problem_of,
 )
 from tickpath.server.config_types import PLACE_PATTERN, Place, Port, Positive, Seconds
+from tickpath.server.config_words import in_words
 from tickpath.server.numeric_config import Limit, NumericPolicy, Reaction
 from tickpath.server.quiet import HOURS_PATTERN
 from tickpath.server.record_config import RecordConfig, check_record
@@ -357,43 +357,15 @@ def convert(values: dict[str, object], kind: type[Kind], source: object) -> Kind
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_in_words(str(error), values, kind)}") from None
+        raise ConfigError(f"{source}: {in_words(str(error), values, kind, _WORDS, _tables())}") from None
 
 
-def _in_words(problem: str, values: object, kind: type[msgspec.Struct]) -> str:
-    """What msgspec says, with its patterns told in words, and what it leaves out: the value that came, the choices that
-    there are."""
-    for pattern, words in _WORDS.items():
-        problem = problem.replace(f"matching regex {pattern!r}", words)
-    tables: dict[str, type[msgspec.Struct]] = {
+def _tables() -> dict[str, type[msgspec.Struct]]:
+    """Where in a configuration which struct lies."""
+    return {
         "$.models": ModelConfig,
         "$.clients": ClientConfig,
         "$.tls": TlsConfig,
         "$.record": RecordConfig,
         "$.trace": TraceConfig,
     }
-    kind = next((inner for table, inner in tables.items() if table in problem), kind)
-    if "unknown field" in problem:
-        return f"{problem}; there are {', '.join(kind.__struct_fields__)}"
-    if place := re.search(r"`\$((?:\.\w+|\[\d+\])+)`$", problem):
-        steps = re.findall(r"\w+", place[1])
-        if any("token" in step or step == "endpoint" for step in steps):  # a secret may have been put there
-            return problem
-        if problem.startswith("Invalid enum value"):
-            return problem + _choices(kind, steps[-1])
-        return f"{problem}; {reprlib.repr(_value_at(values, steps))} came"
-    return problem
-
-
-def _value_at(values: object, steps: list[str]) -> object:
-    for step in steps:
-        if isinstance(values, dict):
-            values = values[step]
-        elif isinstance(values, list | tuple):
-            values = values[int(step)]
-    return values
-
-
-def _choices(kind: type[msgspec.Struct], field: str) -> str:
-    types = {found.encode_name: found.type for found in msgspec.structs.fields(kind)}
-    return f"; there are {', '.join(map(repr, get_args(types.get(field))))}"

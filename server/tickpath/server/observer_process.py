@@ -6,6 +6,9 @@ import sys
 from collections.abc import Set
 from typing import Any
 
+import msgspec
+
+from tickpath.observe.settings import ObserverSettings, TraceSettings
 from tickpath.server.child_process import ChildProcess
 from tickpath.server.config import ServerConfig
 from tickpath.server.trace_config import TraceConfig
@@ -20,30 +23,22 @@ class ObserverProcess(ChildProcess):
     ) -> None:
         self._tally_fd = os.memfd_create("tickpath-tally")
         super().__init__(loop, "the observer", (records_fd, self._tally_fd))
-        self._records_fd = records_fd
-        self._server_name = config.server_name or name
-        self._host = config.observer_host
-        self._port = config.observer_port or 0
+        self._settings = ObserverSettings(
+            records_fd,
+            config.server_name or name,
+            config.observer_host,
+            config.observer_port or 0,
+            self._tally_fd,
+            config.observer_token_file,
+            config.observer_triton_names,
+            None if config.trace is None else _trace_settings(config.trace),
+            config.log_format,
+        )
         self._cpus = cpus
-        self._token_file = config.observer_token_file
-        self._triton_names = config.observer_triton_names
-        self._trace = [] if config.trace is None else _trace_options(config.trace)
         self.url = ""
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "tickpath.observe", "--records-fd", str(self._records_fd)]
-        command += [
-            "--tally-fd",
-            str(self._tally_fd),
-            "--name",
-            self._server_name,
-            "--host",
-            self._host,
-            "--port",
-            str(self._port),
-        ]
-        command += ["--token-file", self._token_file] if self._token_file else []
-        command += [*["--triton-names"] * self._triton_names, *self._trace]
+        command = [sys.executable, "-m", "tickpath.observe", msgspec.json.encode(self._settings).decode()]
         return [*command, "--cpus", ",".join(map(str, sorted(self._cpus)))] if self._cpus else command
 
     def stop(self) -> None:
@@ -52,13 +47,12 @@ class ObserverProcess(ChildProcess):
 
     def told(self, line: dict[str, Any]) -> None:
         self.url = line["observer"]
-        self._port = int(self.url.rpartition(":")[2])
+        self._settings = msgspec.structs.replace(self._settings, port=int(self.url.rpartition(":")[2]))
 
     def address_taken(self) -> str:
-        return f"the observer can't listen on {self._host}:{self._port}: give another --observer-port"
+        settings = self._settings
+        return f"the observer can't listen on {settings.host}:{settings.port}: give another --observer-port"
 
 
-def _trace_options(trace: TraceConfig) -> list[str]:
-    options = ["--trace-endpoint", trace.endpoint, "--trace-sample", str(trace.sample), "--trace-slow", str(trace.slow)]
-    options += ["--trace-headers-file", trace.headers_file] if trace.headers_file else []
-    return [*options, "--trace-ca", trace.ca] if trace.ca else options
+def _trace_settings(trace: TraceConfig) -> TraceSettings:
+    return TraceSettings(trace.endpoint, trace.headers_file, trace.ca, trace.sample, str(trace.slow))

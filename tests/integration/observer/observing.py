@@ -8,11 +8,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from tickpath.observe.records import CoreDescription, RecordWriter, VersionDescription
+from tickpath.observe.settings import ObserverSettings
 
 FAST = VersionDescription("fast", "1", "onnxruntime", "float32", "ab" * 32, "inline", (1, 2, 4))
 SLOW = VersionDescription("slow", "2", "onnxruntime", "float32", "cd" * 32, "thread", (1,))
@@ -34,8 +37,10 @@ def get(url: str, accept: str = "*/*") -> tuple[str, str]:
         return response.headers["Content-Type"], response.read().decode()
 
 
-def command(fd: int, *more: str) -> list[str]:
-    return [sys.executable, "-m", "tickpath.observe", "--records-fd", str(fd), *more]
+def command(fd: int, cpus: str = "", **settings: Any) -> list[str]:
+    """An observer of the records behind `fd`, with settings of ObserverSettings."""
+    told = msgspec.json.encode(ObserverSettings(fd, **({"server_name": "here"} | settings))).decode()
+    return [sys.executable, "-m", "tickpath.observe", told, *(("--cpus", cpus) if cpus else ())]
 
 
 @dataclass(frozen=True)
@@ -87,12 +92,12 @@ class Scrape:
 
 
 @contextmanager
-def observing(writer: RecordWriter, *more: str, port: int = 0, tally_fd: int | None = None) -> Iterator[Observing]:
+def observing(
+    writer: RecordWriter, tally_fd: int | None = None, cpus: str = "", **settings: Any
+) -> Iterator[Observing]:
     """The real observer of these records, until the end of the block. `tally_fd`: where its counts outlive it."""
-    if tally_fd is not None:
-        more = (*more, "--tally-fd", str(tally_fd))
     process = subprocess.Popen(
-        command(writer.fd, "--port", str(port), *more),
+        command(writer.fd, cpus, tally_fd=tally_fd, **settings),
         pass_fds=(writer.fd,) if tally_fd is None else (writer.fd, tally_fd),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

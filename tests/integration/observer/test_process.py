@@ -91,7 +91,7 @@ def test_a_signal_ends_it_cleanly_even_with_connections_open(observer: Observing
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_imports_ends_it_without_a_word(writer: RecordWriter, number: signal.Signals) -> None:
-    _, *arguments = command(writer.fd, "--port", "0")
+    _, *arguments = command(writer.fd)
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", *arguments],
         pass_fds=(writer.fd,),
@@ -109,11 +109,11 @@ def test_a_signal_while_it_imports_ends_it_without_a_word(writer: RecordWriter, 
 
 
 CORE = """
-import subprocess, sys
+import subprocess
+from tests.integration.observer.observing import command
 from tickpath.observe.records import RecordWriter
 writer = RecordWriter()
-command = [sys.executable, "-m", "tickpath.observe", "--records-fd", str(writer.fd), "--port", "0"]
-subprocess.Popen(command, pass_fds=(writer.fd,)).wait()
+subprocess.Popen(command(writer.fd), pass_fds=(writer.fd,)).wait()
 """
 
 
@@ -132,14 +132,14 @@ def test_an_observer_whose_core_is_gone_ends_at_once() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     writer.describe(CoreDescription(ended.pid, ()))
-    result = subprocess.run(command(writer.fd, "--port", "0"), pass_fds=(writer.fd,), capture_output=True, check=False)
+    result = subprocess.run(command(writer.fd), pass_fds=(writer.fd,), capture_output=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     writer.close()
 
 
 def test_an_address_in_use_is_one_line_that_names_it(writer: RecordWriter, observer: Observing) -> None:
     result = subprocess.run(
-        command(writer.fd, "--port", str(observer.port)),
+        command(writer.fd, port=observer.port),
         pass_fds=(writer.fd,),
         capture_output=True,
         text=True,
@@ -154,7 +154,7 @@ def test_an_address_in_use_is_one_line_that_names_it(writer: RecordWriter, obser
 def test_foreign_memory_is_one_line_and_its_own_exit_status() -> None:
     with open("/dev/null") as foreign:
         result = subprocess.run(
-            command(foreign.fileno(), "--port", "0"),
+            command(foreign.fileno()),
             pass_fds=(foreign.fileno(),),
             capture_output=True,
             text=True,
@@ -167,7 +167,7 @@ def test_foreign_memory_is_one_line_and_its_own_exit_status() -> None:
 
 def test_it_steps_aside_for_the_core(writer: RecordWriter) -> None:
     cpu = max(os.sched_getaffinity(0))
-    with observing(writer, "--cpus", str(cpu)) as observer:
+    with observing(writer, cpus=str(cpu)) as observer:
         theirs = os.sched_getaffinity(observer.process.pid)
         niceness = os.getpriority(os.PRIO_PROCESS, observer.process.pid)
     assert theirs == {cpu}

@@ -81,7 +81,7 @@ def prometheus(folder: Path, *targets: str) -> Iterator[Prometheus]:
 
 @contextmanager
 def two(writers: list[RecordWriter]) -> Iterator[list[Observing]]:
-    with observing(writers[0], "--name", "first") as first, observing(writers[1], "--name", "second") as second:
+    with observing(writers[0], server_name="first") as first, observing(writers[1], server_name="second") as second:
         yield [first, second]
 
 

@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 def asking(writer: RecordWriter, file: Path) -> Iterator[Observing]:
     writer.set_cell(GlobalCell.STATE, State.READY)
     write(writer, 0, [50_000] * 20)
-    with observing(writer, "--token-file", str(file)) as observer:
+    with observing(writer, token_file=str(file)) as observer:
         yield observer
 
 

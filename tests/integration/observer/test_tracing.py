@@ -3,7 +3,9 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.browser import wait_until
@@ -15,13 +17,14 @@ from tests.serving import serve, write_zoo
 from tickpath.client import Client
 from tickpath.observe.reader import RecordReader
 from tickpath.observe.records import EventKind, RecordWriter
+from tickpath.observe.settings import TraceSettings
 from tickpath.observe.tracing.picking import sampled
 from tickpath.wire import STAGES
 
 COUNT = 300
 ROW = np.ones((1, 64), np.float32)
 EXPORTED, DROPPED = "tickpath_traces_exported_total", "tickpath_traces_dropped_total"
-ALL = ("--trace-sample", "1", "--trace-slow", "off")
+ALL: dict[str, Any] = {"sample": 1.0, "slow": "off"}
 
 
 def counted(observer: Observing) -> tuple[float, float]:
@@ -79,7 +82,7 @@ def test_a_servers_requests_have_the_stamps_that_their_clients_were_told(tmp_pat
 
 
 def test_what_held_a_request_up_is_an_event_of_its_stage(writer: RecordWriter) -> None:
-    with collecting() as collector, observing(writer, "--trace-endpoint", collector.url, *ALL) as observer:
+    with collecting() as collector, observing(writer, trace=TraceSettings(collector.url, **ALL)) as observer:
         first = time.monotonic_ns()
         writer.event(EventKind.GC, first + 3_000, first + 5_000, 9)
         writer.event(EventKind.RELOAD, first + 6_000, first + 9_000, 1)
@@ -105,8 +108,8 @@ def test_a_share_is_the_same_requests_each_time_and_grows_by_more(writer: Record
         # Five standard deviations of the binomial.
         assert abs(count - share * COUNT) < 5 * (COUNT * share * (1 - share)) ** 0.5
         with collecting() as collector:
-            settings = ("--trace-endpoint", collector.url, "--trace-sample", str(share), "--trace-slow", "off")
-            with observing(writer, *settings) as observer:
+            trace = TraceSettings(collector.url, sample=share, slow="off")
+            with observing(writer, trace=trace) as observer:
                 until_counted(observer, count, 0)
             came.append(collector.request_ids())
     assert came[0] == came[1]
@@ -116,8 +119,8 @@ def test_a_share_is_the_same_requests_each_time_and_grows_by_more(writer: Record
 @pytest.mark.parametrize("slow", ["1", "p99.9"])
 def test_slow_ones_come_and_usual_ones_do_not(writer: RecordWriter, slow: str) -> None:
     with collecting() as collector:
-        settings = ("--trace-endpoint", collector.url, "--trace-slow", slow)
-        with observing(writer, *settings) as observer:
+        trace = TraceSettings(collector.url, slow=slow)
+        with observing(writer, trace=trace) as observer:
             for total in (4_000, 8_000):
                 write(writer, 0, [15_000] * 4_000)
                 assert observer.scrape().value("tickpath_request_latency_samples", model="fast") == total
@@ -140,8 +143,8 @@ def test_slow_ones_come_and_usual_ones_do_not(writer: RecordWriter, slow: str) -
 def test_a_collector_that_comes_back_gets_what_waited(writer: RecordWriter) -> None:
     with collecting() as collector:
         port = collector.port
-        settings = ("--trace-endpoint", collector.url, *ALL)
-        with observing(writer, *settings) as observer:
+        trace = TraceSettings(collector.url, **ALL)
+        with observing(writer, trace=trace) as observer:
             ask(writer, range(1, 4))
             wait_until(lambda: len(collector.traces()) == 3, "the first ones")
             collector.answering.clear()
@@ -153,17 +156,17 @@ def test_a_collector_that_comes_back_gets_what_waited(writer: RecordWriter) -> N
             collector.status = 200
             wait_until(lambda: collector.request_ids() >= {"4", "5", "6"}, "those that were refused")
             assert counted(observer)[1] == 0
-    with observing(writer, *settings) as observer:
+    with observing(writer, trace=trace) as observer:
         ask(writer, range(7, 10))
         assert observer.process.stderr is not None
-        assert "retrying" in observer.process.stderr.readline()
+        assert f"traces to {trace.endpoint}: Transient error" in observer.process.stderr.readline()
         with collecting(port) as collector:
             wait_until(lambda: collector.request_ids() >= {"7", "8", "9"}, "those that waited")
             assert counted(observer)[1] == 0
 
 
 def test_one_that_refuses_costs_traces_and_a_line(writer: RecordWriter) -> None:
-    with collecting() as collector, observing(writer, "--trace-endpoint", collector.url, *ALL) as observer:
+    with collecting() as collector, observing(writer, trace=TraceSettings(collector.url, **ALL)) as observer:
         assert counted(observer) == (0, 0)
         collector.status = 500
         for number in range(1, 4):
@@ -180,7 +183,7 @@ def test_one_that_refuses_costs_traces_and_a_line(writer: RecordWriter) -> None:
 
 
 def test_one_that_hangs_delays_no_read(writer: RecordWriter) -> None:
-    with collecting() as collector, observing(writer, "--trace-endpoint", collector.url, *ALL) as observer:
+    with collecting() as collector, observing(writer, trace=TraceSettings(collector.url, **ALL)) as observer:
         collector.answering.clear()
         ask(writer, range(1))
         assert collector.asked.wait(30)
@@ -199,8 +202,8 @@ def test_headers_are_those_of_the_file_now_and_nothing_of_it_is_said(writer: Rec
     file = tmp_path / "headers"
     file.write_text("# ours\nAuthorization: Bearer one\n\nX-Scope: desk\n")
     with collecting() as collector:
-        settings = ("--trace-endpoint", collector.url, "--trace-headers-file", str(file), *ALL)
-        with observing(writer, *settings) as observer:
+        trace = TraceSettings(collector.url, headers_file=str(file), **ALL)
+        with observing(writer, trace=trace) as observer:
             ask(writer, range(1, 2))
             wait_until(collector.traces, "a trace")
             file.write_text("Authorization Bearer two\n")
@@ -221,12 +224,12 @@ def test_over_tls_the_endpoint_must_show_who_it_is(writer: RecordWriter, tmp_pat
     authority = Authority(tmp_path)
     certificate = authority.issue("collector", "127.0.0.1")
     with collecting(certificate=certificate) as collector:
-        settings = ("--trace-endpoint", collector.url, *ALL)
-        with observing(writer, *settings, "--trace-ca", authority.path):
+        trace = TraceSettings(collector.url, **ALL)
+        with observing(writer, trace=msgspec.structs.replace(trace, ca=str(authority.path))):
             ask(writer, range(1, 2))
             wait_until(lambda: collector.request_ids() == {"1"}, "a trace")
         other = Authority(tmp_path, "other")
-        with observing(writer, *settings, "--trace-ca", other.path) as observer:
+        with observing(writer, trace=msgspec.structs.replace(trace, ca=str(other.path))) as observer:
             ask(writer, range(2, 3))
             until_counted(observer, 0, 2)  # an observer anew reads what lies there, too
         assert collector.request_ids() == {"1"}
@@ -235,8 +238,8 @@ def test_over_tls_the_endpoint_must_show_who_it_is(writer: RecordWriter, tmp_pat
 def test_counts_outlive_the_observer(writer: RecordWriter) -> None:
     tally = os.memfd_create("tally")
     with collecting() as collector:
-        settings = ("--trace-endpoint", collector.url, *ALL)
-        with observing(writer, *settings, tally_fd=tally) as observer:
+        trace = TraceSettings(collector.url, **ALL)
+        with observing(writer, trace=trace, tally_fd=tally) as observer:
             ask(writer, range(3))
             until_counted(observer, 3, 0)
         with observing(writer, tally_fd=tally) as observer:
@@ -247,7 +250,7 @@ def test_counts_outlive_the_observer(writer: RecordWriter) -> None:
 def test_without_an_endpoint_nothing_of_it_is_loaded(writer: RecordWriter, observer: Observing) -> None:
     assert counted(observer) == (0, 0)
     assert not has_messages(observer)
-    with collecting() as collector, observing(writer, "--trace-endpoint", collector.url) as other:
+    with collecting() as collector, observing(writer, trace=TraceSettings(collector.url)) as other:
         assert has_messages(other)
 
 

@@ -40,7 +40,7 @@ def test_counts_and_durations_are_tickpaths_own() -> None:
         writer.refused(0, code)
     writer.refused(None, Code.UNKNOWN_MODEL)
     writer.set_version(1, VersionCell.QUEUE_DEPTH, 4)
-    with observing(writer, "--triton-names") as observer:
+    with observing(writer, triton_names=True) as observer:
         scrape = observer.scrape()
         assert scrape.value("nv_inference_request_success", **labels(FAST)) == 5
         assert scrape.value("nv_inference_count", **labels(FAST)) == 1 + 3 + 4 + 2 + 1

@@ -208,6 +208,26 @@ def test_a_door_of_its_own_says_what_is_missing(whole: Secured) -> None:
             assert (answered, told in body) == (status, True), body
 
 
+def test_a_door_whose_token_file_vanishes_is_not_ready_and_names_no_file(whole: Secured) -> None:
+    file = whole.folder / "vanishing.token"
+    file.write_text(TOKENS["lab"])
+    with door(whole, "--at", whole.server.uds, "--token-file", str(file)) as url:
+        file.unlink()
+        for path, body in (("models/mlp/infer", ROWS), ("health/ready", None)):
+            status, said, _ = ask(f"{url}/v2/{path}", None, body)
+            assert (status, "its log says why" in said, file.name in said) == (503, True, False), said
+        file.write_text(TOKENS["lab"])
+        assert ask(f"{url}/v2/health/ready", None)[0] == 200
+
+
+def test_a_door_whose_own_token_will_not_do_is_not_ready_whoever_asks(whole: Secured) -> None:
+    with door(whole, "--at", whole.server.uds) as url:
+        for token in (None, TOKENS["desk"]):
+            status, said, headers = ask(f"{url}/v2/health/ready", token)
+            assert (status, headers["WWW-Authenticate"]) == (503, None), said
+            assert "does not take the door's own token" in said
+
+
 @contextmanager
 def door(server: Secured, *words: str) -> Iterator[str]:
     """A `tickpath door`: where it listens."""

@@ -1,7 +1,6 @@
 """The thread that makes spans and sends them. Whatever the endpoint does, it holds up this thread alone."""
 
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,8 @@ from tickpath.observe.tracing.headers import HeadersError, read_headers
 from tickpath.observe.tracing.outbox import Batch, Outbox
 from tickpath.observe.tracing.spans import SpanMaker
 
+log = logging.getLogger(__name__)
+
 # Some 900 spans, half a megabyte: collectors take 20 MB unless told otherwise.
 SENT_MAX: Final = 128
 # How long one request to the endpoint may take, the exporter's retries within it (after 1, 2, 4 s and so on). A
@@ -30,7 +31,7 @@ SAID_CHARS_MAX: Final = 300
 
 
 class Complaint(logging.Handler):
-    """Says on stderr what keeps traces from leaving, once in SAID_S."""
+    """Says in the log what keeps traces from leaving, once in SAID_S."""
 
     def __init__(self, endpoint: str, outbox: Outbox) -> None:
         super().__init__(logging.WARNING)
@@ -49,9 +50,12 @@ class Complaint(logging.Handler):
             return
         self._said_s = now_s
         line = " ".join(problem.split())[:SAID_CHARS_MAX]
-        sys.stderr.write(
-            f"tickpath observer: traces to {self._endpoint}: {line}; {self._outbox.dropped} requests dropped so far, "
-            f"answers are not affected; no more of this for {SAID_S:.0f} s\n"
+        log.warning(
+            "traces to %s: %s; %d requests dropped so far, answers are not affected; no more of this for %.0f s",
+            self._endpoint,
+            line,
+            self._outbox.dropped,
+            SAID_S,
         )
 
 

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tickpath.small_files import read_small
+
 # A token or two. What is larger is another file.
 FILE_BYTES_MAX: Final = 65536
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
@@ -16,8 +18,7 @@ class HeadersError(Exception):
 def read_headers(path: Path) -> dict[str, str]:
     """`Name: value` on each line; empty lines, and those that begin with #, say nothing. Raises HeadersError."""
     try:
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
+        text, _ = read_small(path, FILE_BYTES_MAX)
         if len(text) > FILE_BYTES_MAX:
             raise HeadersError(f"{path}: at most {FILE_BYTES_MAX} bytes of headers expected")
         lines = text.decode("ascii").splitlines()
