@@ -201,3 +201,16 @@ def test_ctrl_c_in_a_terminal_ends_server_and_observer(models: list[dict[str, An
     log = server.log.read_text()
     assert "Traceback" not in log
     assert "the observer ended" not in log
+
+
+@pytest.mark.parametrize("way", ["connect", "connect_unix"])
+def test_who_does_not_read_is_not_waited_for(tmp_path: Path, models: list[dict[str, Any]], way: str) -> None:
+    """What was said to it has reached it: it finds that later."""
+    forever_s = 3600
+    with (
+        serve(tmp_path, models, drain_s=forever_s, write_stall_s=forever_s) as server,
+        Peer(getattr(server, way)()) as peer,
+    ):
+        peer.greet()
+        assert server.stop() == 0
+        assert [type(message) for message in to_the_end(peer)] == [Goodbye]

@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol, ABC):
         self._timer.start(LINGER_S, self._lingered)
 
     def _lingered(self) -> None:
-        if self._watch.unsent_bytes():
+        if self._watch.undelivered_bytes():
             self._timer.start(LINGER_S, self._lingered)
         else:
             self.abort()

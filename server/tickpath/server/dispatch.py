@@ -29,6 +29,7 @@ Turn = tuple[Queued, ...]
 TURNS_HANDED: Final = 2
 
 STOPPED: Final = Refusal(Code.NOT_READY, "the server has shut down before this could start: go to another")
+CANCELLED: Final = Refusal(Code.CANCELLED, "taken back before it ran")
 SUPERSEDED: Final = Refusal(Code.SUPERSEDED, "a newer request with this key came before this one began")
 
 

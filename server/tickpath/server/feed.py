@@ -47,6 +47,7 @@ class TakenTick(msgspec.Struct, frozen=True):
 
     feed: "Feed"
     next_sequence: int
+    filled: int  # rows of the window, with its own
     ready: bool
     late_ns: int  # when an answer is too late, on the monotonic clock; 0: never, or others see to it
     budget_ns: int
@@ -173,15 +174,16 @@ class Feed:
         if self._state is not None:
             # No client can send a feed below 0: that this is a tick of an open feed needs no further proof.
             infer = Infer(tick.id, self.route.handle, 1, tick.inputs, 0, 0, -self.number, tick.event_time_ns)
-            ready = self.spec.pads or self.filled + 1 >= self.spec.window
+            filled = min(self.filled + 1, self.spec.window)
+            ready = self.spec.pads or filled == self.spec.window
             late_ns = received_ns + tick.budget_ns if tick.budget_ns else 0
-            return infer, TakenTick(self, self.next_sequence, ready, late_ns, tick.budget_ns)
+            return infer, TakenTick(self, self.next_sequence, filled, ready, late_ns, tick.budget_ns)
         self._put(tick)
         data: list[memoryview | None] = [None] * self.spec.input_count
         for each, value, window in zip(self.spec.inputs, tick.inputs, self._windows, strict=True):
             data[each.place] = value if window is None else window.view()
         infer = Infer(tick.id, self.route.handle, 1, data, tick.budget_ns, tick.priority, 0, tick.event_time_ns)
-        return infer, TakenTick(self, self.next_sequence, self.ready, 0, 0)
+        return infer, TakenTick(self, self.next_sequence, self.filled, self.ready, 0, 0)
 
     def keep(self, tick: Tick) -> None:
         """The tick runs, or has run: where a state stands for the window, the row is kept beside it."""
@@ -209,7 +211,7 @@ class Feed:
         return msgspec.structs.replace(refusal, next_sequence=self.next_sequence)
 
     def ended(self, taken: TakenTick, outcome: Answer | Refusal, now_ns: int) -> Answer | Refusal:
-        """A tick that was taken is over. Returns what its client is told."""
+        """A tick that was taken is over. Returns what its client is told; `take_up` comes once it has been told."""
         if type(outcome) is not Answer:
             if self._state is not None:
                 self.lost = self._state.lost
@@ -229,15 +231,13 @@ class Feed:
     def _over(self, taken: TakenTick) -> int:
         """A tick is not under way any more. Returns what comes behind it."""
         self.in_flight -= 1
-        if not self.in_flight:
-            self._do_waiting()
         return taken.next_sequence
 
     def warming(self, taken: TakenTick) -> Refusal:
         """What a tick is told whose row is taken and whose window is not full."""
         return Refusal(
             Code.NOT_READY,
-            f"feed {self.key!r} has taken the row; its window holds {self.filled} of "
+            f"feed {self.key!r} has taken the row; its window holds {taken.filled} of "
             f"{self.spec.window} rows, and answers come from the last on",
             next_sequence=taken.next_sequence,
         )
@@ -259,13 +259,12 @@ class Feed:
     def when_idle(self, call: Callable[[], None]) -> None:
         """Call, once every tick before has been answered."""
         self._waiting.append(call)
-        if not self.in_flight:
-            self._do_waiting()
+        self.take_up()
 
-    def _do_waiting(self) -> None:
-        while self._waiting:
-            self._waiting[0]()
-            del self._waiting[0]
+    def take_up(self) -> None:
+        """Do what has waited for ticks, if none is under way any more."""
+        while self._waiting and not self.in_flight:
+            self._waiting.pop(0)()
 
     def snapshot(self) -> bytes:
         """What it holds. Only while no tick is under way."""

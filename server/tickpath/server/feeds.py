@@ -28,6 +28,9 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._by_number)
 
+    def __contains__(self, feed: Feed) -> bool:
+        return self._by_number.get(feed.number) is feed
+
     def __iter__(self) -> Iterator[Feed]:
         return iter(tuple(self._by_number.values()))
 

@@ -21,6 +21,7 @@ from tickpath.observe.records import VersionCell
 from tickpath.server.admission import DRAINING, OUR_FAULT, Refusal, check_hello, refuse_form, refuse_handle, refuse_load
 from tickpath.server.catalogue import Route, key_of
 from tickpath.server.connection import Connection
+from tickpath.server.dispatch import CANCELLED
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.fallback import LastAnswers
 from tickpath.server.feed import TakenTick
@@ -75,6 +76,7 @@ class Session(Connection):
         self._in_flight: dict[int, Version] = {}
         self._ticks: dict[int, TakenTick] = {}  # of what is in flight, the ticks of feeds
         self._last = LastAnswers()
+        self.talks = 0
 
     # -- the transport's side --
 
@@ -82,12 +84,11 @@ class Session(Connection):
         self._timer.start(self._service.config.hello_s, self._hello_late)
 
     def _busy(self) -> bool:
-        return bool(self._in_flight)
+        return bool(self._in_flight or self.talks)
 
     def _lost(self) -> None:
-        for request_id, version in list(self._in_flight.items()):
-            if self._taken_back(request_id, version):
-                self._records.refused(version.place, Code.CANCELLED)
+        for request_id in list(self._in_flight):
+            self._take_back(request_id)
         self._service.feeds.left(self)
 
     def take_frames(self, frame_bytes_max: int) -> None:
@@ -249,8 +250,13 @@ class Session(Connection):
         if (taken := self._ended(infer.id, version)) is not None:
             outcome = taken.feed.ended(taken, outcome, monotonic_ns())
         self._answer(infer, version, outcome, self._service.catalogue.routes[infer.handle], queued)
-        if self._leaving:
-            self._end_when_done()
+        if taken is not None:
+            taken.feed.take_up()
+        self._end_when_done()
+
+    def talked(self) -> None:
+        self.talks -= 1
+        self._end_when_done()
 
     def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route, queued: int = 0) -> None:
         """Send the answer of a request that has run, and record its way."""
@@ -259,9 +265,8 @@ class Session(Connection):
             if type(outcome) is not Answer:
                 if infer.budget_ns:
                     version.executor.took(infer, outcome, 0)
-                stage = (
-                    VersionCell.LATE_AT_ADMISSION if version.executor.kind == "inline" else VersionCell.LATE_IN_QUEUE
-                )
+                is_inline = version.executor.kind == "inline"
+                stage = VersionCell.LATE_AT_ADMISSION if is_inline else VersionCell.LATE_IN_QUEUE
                 self._refuse(infer.id, version, cast(Refusal, outcome), stage)
                 return
         self._send(outcome.frame)
@@ -314,7 +319,8 @@ class Session(Connection):
             case Ping(id=request_id):
                 self._write(Pong(request_id, monotonic_ns()))
             case Cancel(id=request_id):
-                self._cancel(request_id)
+                self._take_back(request_id)
+                self._end_when_done()
             case OpenFeed() | CloseFeed() | SnapshotFeed():
                 FeedTalk(self._service, self, self._client, self._write, self._refuse).answer(message)
             case Goodbye():
@@ -338,21 +344,16 @@ class Session(Connection):
         catalogue = self._service.catalogue
         return catalogue.version_infos() if versions else catalogue.infos()
 
-    def _cancel(self, request_id: int) -> None:
-        version = self._in_flight.get(request_id)
-        if version is not None and (refusal := self._taken_back(request_id, version)) is not None:
-            self._refuse(request_id, version, refusal)
-            self._end_when_done()
-
-    def _taken_back(self, request_id: int, version: Version) -> Refusal | None:
-        """What a request is told that had not started and now never will; None where it runs."""
-        taken = self._ticks.get(request_id)
-        must_run = taken is not None and taken.feed.must_run
-        if must_run or not version.executor.take_back(self, request_id):
-            return None
-        self._ended(request_id, version)
-        refusal = Refusal(Code.CANCELLED, "taken back before it ran")
-        return refusal if taken is None else cast(Refusal, taken.feed.ended(taken, refusal, monotonic_ns()))
+    def _take_back(self, request_id: int) -> None:
+        """Refuse a request that had not started, and now never will; one that runs goes on."""
+        version, taken = self._in_flight.get(request_id), self._ticks.get(request_id)
+        runs_on = taken is not None and taken.feed.must_run
+        if version is not None and not runs_on and version.executor.take_back(self, request_id):
+            self._ended(request_id, version)
+            refusal = CANCELLED if taken is None else taken.feed.ended(taken, CANCELLED, monotonic_ns())
+            self._refuse(request_id, version, cast(Refusal, refusal))
+            if taken is not None:
+                taken.feed.take_up()
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing new is taken any more."""
