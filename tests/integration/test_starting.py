@@ -103,7 +103,8 @@ def test_a_refused_model_is_exit_code_3_and_one_line(null: str, tmp_path: Path) 
         (("--cpu", "4095"), 2, "--cpu 4095: this process may use"),
         (("--cpu", "-1"), 2, "'--cpu': -1 is not"),
         (("--buckets", "4,2"), 2, "ascend"),
-        (("--host", "192.0.2.1"), 4, "192.0.2.1:0"),
+        (("--host", "192.0.2.1", "--insecure"), 4, "192.0.2.1:0"),
+        (("--host", "192.0.2.1"), 2, "insecure"),
         (("--uds", "/missing/folder/s"), 4, "/missing/folder/s"),
     ],
     ids=str,
@@ -291,7 +292,7 @@ def test_a_server_has_no_file_and_no_thread_that_nobody_asked_for(null: str, tmp
         assert files["0"] == files["2"] == Path("/dev/null")
         on_disk = [file for file in files.values() if file.is_file() and "memfd:" not in str(file)]
         assert on_disk == []
-        assert len(list((folder / "task").iterdir())) <= 2, "the loop's, and the one that waited for the observer"
+        assert len(list((folder / "task").iterdir())) <= 3, "loop, log, and what waited for the observer"
 
 
 def test_an_observer_that_cannot_be_started_is_tried_again(null: str, tmp_path: Path) -> None:
