@@ -131,7 +131,7 @@ def test_it_is_said_how_many_clients_a_canary_answers(site: Site) -> None:
             client.infer("btc", [X])
         stack.enter_context(site.server.connect())  # who has not said its name
         taken = sum(key_of(name) < SHARE * KEYS for name in (*CLIENTS[:10], "same", "same"))
-        told = "model btc: version 2 answers 30.0000% of the clients, by their names: "
+        told = "model btc: version 2 answers 30 % of the clients, by their names: "
         expected = f"{told}{taken} of 12 that are connected"
         until_told(site, expected)
     site.operator.done("canary", model="btc")

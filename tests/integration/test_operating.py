@@ -55,7 +55,7 @@ def test_a_day_of_an_operator(run: Any, models: Path) -> None:
     assert run("rollback", "btc").output == "model btc: version 1 is live again\n"
     assert (
         run("canary", "btc", "2", "--share", "0.05").output
-        == "model btc: version 2 answers 5.0000% of the clients, by their names: 0 of 0 that are connected\n"
+        == "model btc: version 2 answers 5 % of the clients, by their names: 0 of 0 that are connected\n"
     )
     assert run("shadow", "btc", "2").output == "model btc: version 2 computes what is answered\n"
     table = run("status").output

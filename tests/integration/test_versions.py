@@ -106,7 +106,10 @@ def test_a_handle_follows_its_model_until_other_tensors_come_and_from_a_rollback
     new = desk.listed()["btc"].handle
     assert new != old
     assert desk.answered_by(new, 3) == "3"
-    assert site.operator.done("rollback", model="btc") == "model btc: version 2 is live again"
+    told = site.operator.done("rollback", model="btc")
+    assert told.startswith(
+        "model btc: version 2 is live again; it takes x float32[N,3] -> y float32[N,3], no more renamed"
+    )
     assert desk.answered_by(old, 2) == "2"
     assert "took renamed" in desk.why_not(new)
     site.operator.done("rollback", model="btc")

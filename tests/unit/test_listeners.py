@@ -35,8 +35,7 @@ def test_a_taken_port_is_named_and_never_shared(taken: int) -> None:
         listen_tcp("127.0.0.1", taken)
     line = refused(error)
     assert f"127.0.0.1:{taken}" in line
-    assert "Address already in use" in line
-    assert "--port" in line
+    assert line.endswith("Address already in use; stop what uses it, or give another --port")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")

@@ -10,11 +10,18 @@ import click
 # A reload may have to compile a model.
 ANSWER_S_MAX = 660.0
 
+
+def _given(_context: click.Context, _parameter: click.Parameter, admin: str | None) -> str:
+    if admin is None:
+        raise click.UsageError("which server? Give --admin PATH or TICKPATH_ADMIN, as in its `serve --admin PATH`")
+    return admin
+
+
 ADMIN = click.option(
     "--admin",
     metavar="PATH",
     envvar="TICKPATH_ADMIN",
-    required=True,
+    callback=_given,
     help="The server's admin socket, as in `serve --admin PATH`; or TICKPATH_ADMIN.",
 )
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")

@@ -4,10 +4,13 @@ import click
 
 
 def print_rich(*what: object) -> None:
-    """Tables and text, as wide as they are."""
+    """Tables and text, as wide as they are. Into a file or a pipe, a line of text stays one, for grep."""
     from rich.console import Console
 
-    Console(highlight=False, markup=False).print(*what, sep="\n", crop=False)
+    console = Console(highlight=False, markup=False)
+    for part in what:
+        whole = isinstance(part, str) and not console.is_terminal
+        console.print(part, crop=False, soft_wrap=whole)
 
 
 def print_json(value: object) -> None:

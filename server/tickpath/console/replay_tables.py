@@ -39,8 +39,11 @@ def listing_parts(listing: Listing) -> list[object]:
 
 def report_parts(report: Report) -> list[object]:
     """What came of a playback."""
-    speed = "as fast as answers came" if report.speed is None else f"{report.speed:g} times as fast as recorded"
-    parts: list[object] = [f"played {report.played:,} requests to {report.server}, {speed}"]
+    if report.speed is None:
+        speed = "as fast as answers came"
+    else:
+        speed = "at the recorded times" if report.speed == 1 else f"{report.speed:g} times as fast as recorded"
+    parts: list[object] = [f"played {report.played:,} requests to {report.server} at {report.address}, {speed}"]
     parts += [f"{count:,} not played: {why}" for why, count in report.left_out.items()]
     parts += [f"torn: {torn}" for torn in report.torn]
     if report.missing:

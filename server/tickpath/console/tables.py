@@ -155,7 +155,7 @@ def status_table(models: Iterable[Mapping[str, Any]]) -> Table:
     """What a server has loaded, one line a model."""
     table = texts("model", "live", "before", "canary", "shadow", "loaded")
     for model in models:
-        canary = f"{model['canary']} ({model['canary_share']:.4%})" if model["canary"] else ""
+        canary = f"{model['canary']} ({model['canary_share'] * 100:.6g} %)" if model["canary"] else ""
         loaded = " ".join(model["loaded"])
         table.add_row(
             model["name"], model["live"], model["previous"] or "", canary, model["shadow"] or "", fill(loaded, 40)

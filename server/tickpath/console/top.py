@@ -36,7 +36,7 @@ class Watching:
 def once(watching: Watching) -> RenderableType:
     """One look. Raises ConsoleError."""
     status = ask_status(watching.observer)
-    return view(status, _models(status, watching), stages=True)
+    return view(status, _models(status, watching), stages=True, ends=False)
 
 
 def run(watching: Watching, console: Console) -> None:
@@ -63,14 +63,15 @@ def _watch(status: Status, watching: Watching, console: Console, live: Live) -> 
             problem = str(error)
 
 
-def view(status: Status, models: Iterable[ModelStatus], stages: bool) -> RenderableType:
-    """Head and table. Times in microseconds."""
+def view(status: Status, models: Iterable[ModelStatus], stages: bool, ends: bool = True) -> RenderableType:
+    """Head and table. Times in microseconds. `ends`: say how to end it."""
     table = numbers("", "req/s", "p50", "p99", "p99.9", "in flight", "queued", "misses", "errors", "share")
     for model in models:
         table.add_row(*_model_row(model), style="bold")
         if stages:
             _add_stages(table, model)
-    table.caption = f"µs over the last {status.window_s} s, ~ thin: under {THIN:,} samples; ctrl-C ends"
+    how = "; ctrl-C ends" if ends else ""
+    table.caption = f"µs over the last {status.window_s} s, ~ thin: under {THIN:,} samples{how}"
     return Group(*_head(status), keep_whole(table))
 
 

@@ -64,7 +64,7 @@ def spin(host: Host, seconds: float) -> Hiccups:
 def judge_hiccups(hiccups: Hiccups) -> Finding:
     """Of what `spin` saw."""
     found = (
-        f"worst {hiccups.worst_ns / 1000:,.0f} µs; {len(hiccups.gaps_ns)} over {GAP_NS_MIN // 1000} µs in "
+        f"worst {hiccups.worst_ns / 1000:,.0f} µs; {len(hiccups.gaps_ns):,} over {GAP_NS_MIN // 1000} µs in "
         f"{hiccups.seconds:g} s, {hiccups.share:.2%} of the time"
     )
     if hiccups.worst_ns <= GAP_NS_MAX:

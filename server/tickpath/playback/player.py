@@ -87,6 +87,7 @@ class Player:
         self._exchanges = exchanges
         self._bodies = Bodies(exchanges.segments)
         self._server = server
+        self.address = str(server.address)
         self._choice = choice
         self._paced = choice.speed is not None
         # At recorded times as many are in flight as were then.

@@ -65,6 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     own, from when a request was due to when it left; `round_trip` counts from when it was due."""
 
     server: str
+    address: str
     speed: float | None
     ending: Ending
     reason: str
@@ -105,6 +106,7 @@ def make_report(
     done = sent[(sent["done_ns"] > 0) & (sent["code"] == OK)]
     return Report(
         server=player.server,
+        address=player.address,
         speed=speed,
         ending=ending,
         reason=reason,

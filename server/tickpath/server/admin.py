@@ -158,7 +158,7 @@ class Admin:
             if isinstance(asked, Reload | Unload) and asked.token is not None and not self._may(asked.token):
                 return self._reply(False, "this client may not load or unload: that takes a token with `admin`")
             told = await self._do(asked)
-            if not isinstance(asked, Reload | Rollback):  # which can be asked for elsewhere, and are told of there
+            if not isinstance(asked, Reload | Rollback | Renew):  # which are told of where they are done
                 for text in told:
                     log.info("%s", text)
             return self._reply(True, *told)

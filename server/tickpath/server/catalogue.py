@@ -231,11 +231,14 @@ class Catalogue:
         """It is asked for by name no more. Raises CatalogueError where it is in use."""
         model = self.model(version.name)
         canary, shadow = (None if way is None else way.version for way in (model.canary, model.shadow))
-        for role, used in (("live", model.live), ("the canary", canary), ("the shadow", shadow)):
+        for role, used, remedy in (
+            ("live", model.live, "make another live first"),
+            ("the canary", canary, f"`tickpath canary {version.name} --off` first"),
+            ("the shadow", shadow, f"`tickpath shadow {version.name} --off` first"),
+        ):
             if used is version:
                 raise CatalogueError(
-                    f"version {version.label!r} of model {version.name!r} is {role}: end that first, or unload the "
-                    "whole model"
+                    f"version {version.label!r} of model {version.name!r} is {role}: {remedy}, or unload the whole model"
                 )
         model.kept.discard(version.label)
         model.listed.discard(version.label)
@@ -317,3 +320,13 @@ def key_of(client: str) -> int:
 def _close(route: Route, why: str) -> None:
     route.live = route.canary = route.shadow = None
     route.gone = Refusal(Code.UNKNOWN_MODEL, why)
+
+
+def other_tensors(old: Version | None, live: Version) -> str:
+    """What clients feel of a swap to a version with other inputs or outputs; nothing where they are the same."""
+    if old is None or signature(old) == signature(live):
+        return ""
+    return (
+        f"; it takes {live.engine.spec.describe()}, no more {old.engine.spec.describe()}: clients must send the new "
+        "ones, and a canary or a shadow has ended"
+    )

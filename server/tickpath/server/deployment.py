@@ -17,7 +17,7 @@ import msgspec
 
 from tickpath.engines import DeviceLostError, ModelRefusedError
 from tickpath.observe.records import VERSIONS_MAX, EventKind, GlobalCell, VersionCell
-from tickpath.server.catalogue import Canary, CatalogueError, signature
+from tickpath.server.catalogue import Canary, CatalogueError, other_tensors, signature
 from tickpath.server.comparison import Change, compare_answers
 from tickpath.server.config import ConfigError, ModelConfig
 from tickpath.server.content import ContentDigests
@@ -153,12 +153,13 @@ class Deployment:
     async def rollback(self, name: str) -> str:
         """Have the version that was live before answer again, at once: while another is being loaded, and while it is
         quiet."""
+        old = self._catalogue.live(name)
         unused = self._catalogue.rollback(name)
         live = self._catalogue.live(name)
         assert live is not None
         self._records.add_version(live.place, VersionCell.RELOADS)
         self._settle(unused)
-        told = f"model {name}: version {live.label} is live again"
+        told = f"model {name}: version {live.label} is live again{other_tensors(old, live)}"
         log.info("%s", told)
         return told
 
@@ -170,7 +171,7 @@ class Deployment:
             return f"model {name}: no canary"
         keys = [session.key for session in self._service.sessions if session.key]
         taken = f"{sum(map(canary.takes, keys))} of {len(keys)} that are connected"
-        return f"model {name}: version {label} answers {share:.4%} of the clients, by their names: {taken}"
+        return f"model {name}: version {label} answers {share * 100:.6g} % of the clients, by their names: {taken}"
 
     async def shadow(self, name: str, label: str | None) -> str:
         """Have a loaded version compute what is answered, and compare; None: none does."""
@@ -349,7 +350,7 @@ class Deployment:
         unused = self._catalogue.make_live(version)
         self._records.add_version(version.place, VersionCell.RELOADS)
         self._settle(unused)
-        told = loading.told(f"is live, after {old.label}" if old else "is live")
+        told = loading.told(f"is live, after {old.label}" if old else "is live") + other_tensors(old, version)
         log.info("%s", told)
         return told
 

@@ -107,6 +107,7 @@ def _bind(listener: socket.socket, path: Path, mode: int, group: str | None) -> 
 
 def _address_error(address: str, error: Exception, remedy: str) -> AddressError:
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    reason = reason.partition(" (while attempting")[0]  # socket.create_server says the address a second time
     return AddressError(f"can't listen on {address}: {reason}; {remedy}")
 
 

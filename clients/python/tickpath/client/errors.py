@@ -162,11 +162,12 @@ def refusal(code: Code, message: str, next_sequence: int = 0) -> RefusedError:
 
 def unreachable(address: object, reason: object) -> ConnectError:
     """No connection to this address could be opened."""
+    remedy = "is the server running there? `tickpath serve` starts one"
     if isinstance(reason, OSError):
+        if getattr(reason, "verify_message", ""):
+            remedy = "name the authority that signed it (--tls-ca, Tls(ca=...)), and the host as it stands there"
         reason = reason_of(reason)
-    return ConnectError(
-        f"can't connect to {address}: {reason}; is the server running there? `tickpath serve` starts one"
-    )
+    return ConnectError(f"can't connect to {address}: {reason}; {remedy}")
 
 
 def no_welcome(address: object, error: TickpathError) -> ConnectError:

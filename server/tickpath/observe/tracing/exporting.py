@@ -1,6 +1,7 @@
 """The thread that makes spans and sends them. Whatever the endpoint does, it holds up this thread alone."""
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ SAID_S: Final = 60.0
 # What is said is a line.
 SAID_CHARS_MAX: Final = 300
 
+# How requests and urllib3 end the story of a connection that was not made.
+CAUSE: Final = re.compile(r"Failed to establish a new connection: (?:\[Errno -?\d+\] )?([^\")]+)")
+
 
 class Complaint(logging.Handler):
     """Says in the log what keeps traces from leaving, once in SAID_S."""
@@ -40,8 +44,10 @@ class Complaint(logging.Handler):
         self._said_s = float("-inf")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What the exporter logs."""
-        self.say(record.getMessage())
+        """What the exporter logs: of a failed connection, its last cause, and not all the objects around it."""
+        said = record.getMessage()
+        cause = CAUSE.search(said)
+        self.say(f"can't reach it: {cause[1]}; retrying" if cause else said)
 
     def say(self, problem: str) -> None:
         """Unless something was said a short time ago."""
