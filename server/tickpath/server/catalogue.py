@@ -238,7 +238,8 @@ class Catalogue:
         ):
             if used is version:
                 raise CatalogueError(
-                    f"version {version.label!r} of model {version.name!r} is {role}: {remedy}, or unload the whole model"
+                    f"version {version.label!r} of model {version.name!r} is {role}: {remedy}, or unload the whole "
+                    "model"
                 )
         model.kept.discard(version.label)
         model.listed.discard(version.label)
