@@ -140,8 +140,9 @@ def test_a_handshake_cut_off_at_any_byte_harms_nobody(shared: Secured) -> None:
     connection = shared.server.connect()
     connection.sendall(flipped)
     connection.shutdown(socket.SHUT_WR)
-    while connection.recv(4096):
-        pass
+    with suppress(ConnectionResetError):  # it may end before it has read all
+        while connection.recv(4096):
+            pass
     connection.close()
     with shared.client("desk") as client:
         client.ping()
