@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tickpath.console.endings import Failed, ending
-from tickpath.console.options import ADDRESS, bad_parameter, credentials
+from tickpath.console.options import bad_parameter, credentials
 from tickpath.console.output import print_json, print_rich
 
 EXAMPLES = """
@@ -45,9 +45,7 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command(epilog=EXAMPLES)
 @click.argument("places", metavar="DIR|FILE...", nargs=-1, required=True, type=Path)
 @click.option("--list", "only_list", is_flag=True, help="Say what is in it, and ask nobody.")
-@click.option(
-    "--to", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
-)
+@click.option("--to", "address", metavar="ADDRESS", help="Who is asked: HOST:PORT, tls://HOST:PORT or unix:PATH.")
 @click.option("--speed", callback=_read_speed, default="1", show_default=True, metavar="N|max", help="Times as fast.")
 @click.option(
     "--model",
@@ -77,6 +75,9 @@ def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **o
     from tickpath.loadtest.errors import LoadTestError
     from tickpath.recorder.segments import RecordingError
 
+    if not only_list and options["address"] is None:
+        # No default: what was recorded yesterday is not to reach the server of today by accident.
+        raise click.UsageError("expected --to ADDRESS, the server that is to be asked, or --list")
     with ending(Failed, ConsoleError, RecordingError, TickpathError, LoadTestError):
         exchanges = replaying.read(places)
         if only_list:

@@ -17,7 +17,6 @@ from tickpath.client.address import parse_address
 from tickpath.client.tls import tls_of
 from tickpath.client.token import token_from
 from tickpath.console.errors import ConsoleError
-from tickpath.console.options import ADDRESS
 from tickpath.console.settings import parse_name
 from tickpath.loadtest.room import make_room
 from tickpath.loadtest.sender import ServerLostError
@@ -36,7 +35,7 @@ UNKNOWN: Final = "(unknown)"
 class Options(msgspec.Struct, frozen=True):
     """What was typed."""
 
-    address: str | None
+    address: str
     speed: float | None
     models: Mapping[str, Wanted]
     from_ns: int | None
@@ -129,7 +128,7 @@ def play(exchanges: Exchanges, options: Options) -> Report:
     if not plan.sessions:
         raise ConsoleError(_nothing(exchanges, plan))
     with make_room(len(plan.indices)) as room:
-        address = parse_address(options.address or ADDRESS)
+        address = parse_address(options.address)
         tls = tls_of(options.tls_ca, options.tls_cert, options.tls_key)
         server = Server(address, token_from(options.token_file), tls)
         player = Player(exchanges, server, choice, room, options.in_flight)

@@ -72,7 +72,7 @@ class Version:
         return (
             f"{self.engine.spec.describe()}; {self.description.engine}; "
             f"buckets {','.join(map(str, self.info.buckets))}; "
-            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows; it runs {PLACES[self.executor.kind]}"
+            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs {PLACES[self.executor.kind]}"
             f"{'' if self.config.fallback == 'none' else f'; fallback: {self.config.fallback}'}"
             f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
             f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"

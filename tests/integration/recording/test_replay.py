@@ -157,6 +157,8 @@ def test_for_people(recorded: tuple[Path, int], other: RunningServer) -> None:
     assert done.returncode == 7
     assert "answers DIFFER, by up to" in done.stdout
     assert "the first 10 of" in done.stdout
+    done = _run(str(folder))
+    assert (done.returncode, "expected --to ADDRESS" in done.stderr) == (2, True)
     done = _run(str(folder), "--list")
     assert (done.returncode, done.stderr) == (0, "")
     assert "scale" in done.stdout
