@@ -11,7 +11,7 @@ help:  ## this list
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server,door,score,replay,report,loadgen,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[server,door,score,replay,report,loadgen,dev]'
 	touch $@
 
 build/floor: bench/floor.c
@@ -35,7 +35,7 @@ test: $(VENV)/ready build/floor  ## run every test
 	$(BIN)/pytest tests/cpp tests/integration/loadtest
 
 $(VENV)/ready-compile: $(VENV)/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,tensorrt-rtx,openvino]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,tensorrt-rtx,openvino]'
 	touch $@
 
 test-compile: $(VENV)/ready-compile  ## compile for every engine; installs TensorRT-RTX, torch and OpenVINO, needs no GPU
