@@ -159,7 +159,7 @@ def test_a_collector_that_comes_back_gets_what_waited(writer: RecordWriter) -> N
     with observing(writer, trace=trace) as observer:
         ask(writer, range(7, 10))
         assert observer.process.stderr is not None
-        assert f"traces to {trace.endpoint}: Transient error" in observer.process.stderr.readline()
+        assert f"traces to {trace.endpoint}: can't reach it" in observer.process.stderr.readline()
         with collecting(port) as collector:
             wait_until(lambda: collector.request_ids() >= {"7", "8", "9"}, "those that waited")
             assert counted(observer)[1] == 0

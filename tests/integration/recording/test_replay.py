@@ -144,10 +144,10 @@ def test_a_server_that_dies_ends_it(recorded: tuple[Path, int], tmp_path: Path) 
 def test_options_that_make_no_sense_are_told(recorded: tuple[Path, int], tmp_path: Path) -> None:
     folder, _ = recorded
     for wrong in (["--speed", "0"], ["--from", "noon"], ["--model", "a=@"]):
-        done = _run(str(folder), *wrong)
+        done = _run(str(folder), "--to", "127.0.0.1:1", *wrong)
         assert done.returncode == 2, wrong
         assert "expected" in done.stderr
-    done = _run(str(tmp_path))
+    done = _run(str(tmp_path), "--list")
     assert (done.returncode, "no segment is there" in done.stderr) == (1, True)
 
 
