@@ -98,8 +98,9 @@ class Tab:
         return done["result"].get("value")
 
     def wait_for(self, expression: str) -> Any:
-        """Until it is true; its value then."""
-        return wait_until(lambda: self.evaluate(expression), expression)
+        """Until it is true; its value then. What is not there yet makes it false: the page may still be loading."""
+        guarded = f"(() => {{ try {{ return {expression} }} catch {{ return false }} }})()"
+        return wait_until(lambda: self.evaluate(guarded), expression)
 
     def text(self) -> str:
         """All that can be read."""

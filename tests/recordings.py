@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from tests.browser import wait_until
 from tests.feed_models import FEATURES, Floats, rows, window_model
 from tests.processes import WAIT_S_MAX, children
 from tests.repositories import scale
@@ -75,10 +76,13 @@ def traffic(address: str, count: int = 200, sessions: int = 3) -> int:
 
 
 def recorder_of(server: RunningServer) -> int:
-    """The process id of the recorder."""
-    found = [pid for pid in children(server.ready.pid) if b"tickpath.recorder" in command_of(pid)]
-    assert len(found) == 1, found
-    return found[0]
+    """The process id of the recorder, which may be on its way back."""
+
+    def found() -> list[int]:
+        return [pid for pid in children(server.ready.pid) if b"tickpath.recorder" in command_of(pid)]
+
+    (pid,) = wait_until(found, "a recorder")
+    return int(pid)
 
 
 def command_of(pid: int) -> bytes:
