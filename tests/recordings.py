@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from tests.browser import wait_until
+from tests import browser
 from tests.feed_models import FEATURES, Floats, rows, window_model
 from tests.processes import WAIT_S_MAX, children
 from tests.repositories import scale
@@ -81,7 +81,7 @@ def recorder_of(server: RunningServer) -> int:
     def found() -> list[int]:
         return [pid for pid in children(server.ready.pid) if b"tickpath.recorder" in command_of(pid)]
 
-    (pid,) = wait_until(found, "a recorder")
+    (pid,) = browser.wait_until(found, "a recorder")
     return int(pid)
 
 
