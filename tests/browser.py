@@ -99,7 +99,7 @@ class Tab:
 
     def wait_for(self, expression: str) -> Any:
         """Until it is true; its value then. What is not there yet makes it false: the page may still be loading."""
-        guarded = f"(() => {{ try {{ return {expression} }} catch {{ return false }} }})()"
+        guarded = f"(() => {{ try {{ return ({expression}) }} catch {{ return false }} }})()"
         return wait_until(lambda: self.evaluate(guarded), expression)
 
     def text(self) -> str:
