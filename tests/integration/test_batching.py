@@ -1,5 +1,6 @@
 """Requests that share a run, of a real server with real models: whoever shares a run has its stamps."""
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from tests.peer import Peer
 from tests.processes import serve_until_end
 from tests.serving import serve, write_config, write_zoo
 
+from tickpath.server.warmup import ROUND_TRIPS
 from tickpath.wire import Infer, Result
 
 ROWS_MAX = 8
@@ -72,6 +74,14 @@ def test_neighbours_make_no_difference(models: dict[str, str], tmp_path: Path, n
         rows[together[request.id].stamps[2:6]] += request.rows
     assert len(rows) < ASKED / 2, "they share runs"
     assert max(rows.values()) <= ROWS_MAX
+
+
+def test_the_warm_up_waits_for_nobody(models: dict[str, str], tmp_path: Path) -> None:
+    """It asks a hundred times, and each time would wait for a second."""
+    began_s = time.monotonic()
+    model = {"path": models["mlp"], "batch_rows_max": ROWS_MAX, "batch_us": SECOND_US}
+    with serve(tmp_path, [model]):
+        assert time.monotonic() - began_s < ROUND_TRIPS / 2
 
 
 def test_one_waits_for_another_session(models: dict[str, str], tmp_path: Path) -> None:

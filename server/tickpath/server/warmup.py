@@ -1,6 +1,6 @@
 """Warming the network path: the first client must not be the one that pays for cold code.
 
-A real session over a real loopback connection answers real requests to every inline model, on records of its own, so
+A real session over a real loopback connection answers real requests to every short model, on records of its own, so
 that what it does is in no total.
 """
 
@@ -55,7 +55,8 @@ async def warm_network_path(service: Service, versions: Sequence[Version]) -> No
 
 
 def _sample(version: Version, handle: int) -> Infer:
-    rows = version.info.buckets[0]
+    # As many as fill a run, where requests share one: it waits for nobody.
+    rows = version.config.batch_rows_max or version.info.buckets[0]
     inputs = [
         None if rule.optional else memoryview(array.tobytes())
         for rule, array in zip(version.rules.inputs, version.engine.sample(rows), strict=True)

@@ -23,6 +23,8 @@ from tickpath.wire import Infer
 
 # Some milliseconds a request: long beside anything that a busy machine does by itself all the time.
 STEPS = 2_000
+# Several of housekeeping's turns, one of which collects; and of so few in a second each is kept.
+LONG_STEPS = 100_000
 ROW = np.ones((1, 3), np.float32).tobytes()
 BURST = 20
 # Half of the descriptors that a process usually may have.
@@ -37,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RunningServer]:
     """One model a test, each on a thread of its own: none has slow requests of another test."""
-    for name, steps in (("queue", STEPS), ("stop", STEPS), ("gc", STEPS), ("reload", 100)):
+    for name, steps in (("queue", STEPS), ("stop", STEPS), ("gc", LONG_STEPS), ("reload", 100)):
         add_version(folder / "models", name, "1", slow_scale(1, steps))
         (folder / "models" / name / "model.toml").write_text('executor = "thread"\nbuckets = [1]\n')
     admin = str(folder / "admin")
@@ -165,13 +167,13 @@ def test_a_reload_shows_with_what_became_live(server: RunningServer, folder: Pat
 
 def test_the_garbage_collector_shows(server: RunningServer) -> None:
     # It runs where thousands of objects are new: a session is some twenty of them.
-    with ExitStack() as sessions, going_on(server, "gc", BURST):
+    with ExitStack() as sessions, going_on(server, "gc", 1):
 
         def collected() -> bool:
             if len(server_sessions) >= SESSIONS_MAX:
                 sessions.close()
                 server_sessions.clear()
-            server_sessions.extend(sessions.enter_context(server.peer()) for _ in range(100))
+            server_sessions.extend(sessions.enter_context(server.peer()) for _ in range(SESSIONS_MAX))
             return any(_texts(each, "gc") for each in slow(server, "gc"))
 
         server_sessions: list[Peer] = []

@@ -234,8 +234,13 @@ def test_segments_are_rotated_and_all_of_them_bounded(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     record = {"dir": "recording", "ring_bytes": RING_BYTES, "segment_bytes": 32768, "bytes_max": 131072}
     with serve(tmp_path, write_models(tmp_path), record=record) as server:
-        for _ in range(4):
-            traffic(server.address, 200)
+        first = find_segments(folder)[0]
+
+        def gone() -> bool:
+            traffic(server.address, 40)
+            return not first.exists()
+
+        wait_until(gone)
     segments = _read(folder)
     assert len(segments) > 2
     assert sum(segment.bytes for segment in segments) <= 131072
