@@ -100,7 +100,8 @@ def sandbox(binds: Sequence[str], *, root: bool = False) -> list[str]:
             words += ["--ro-bind", path, path]
     for name in ETC:
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-pid", *binds, "--remount-ro", "/"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-pid"]
+    words += ["--ro-bind", str(ROOT), str(ROOT), *binds, "--remount-ro", "/"]  # a checkout may be in /tmp
     if root:
         return words
     return [*words, "--as-pid-1", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--clearenv"]
