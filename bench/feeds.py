@@ -7,8 +7,9 @@ One server serves each model three times: whole (an Infer with the whole window)
 as the window does) and carry (the same, its state running on). One bare client on one core asks them in turn, a round
 after another; only the wire's own code is in between.
 
-- reply: from sending a tick to having its answer, each tick sent after a pause in which the feed has done what it put
-  off, and a Ping that wakes both ends.
+- reply: from sending a tick to having its answer, each tick sent after a pause in which the feed has just done what it
+  put off, and a Ping that wakes both ends.
+- rested: the same after a longer pause, in which others on the machine take the caches.
 - cycle: the same ticks sent back to back, so that what was put off is waited for: it bounds the rate of ticks.
 - with `--replay`, the arrivals of a real market: a reply's time counts from when its tick should have been sent.
 """
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic_ns, sleep
@@ -54,8 +55,8 @@ from tickpath.wire import (
 )
 
 MODES: Final = ("whole", "exact", "carry")
-# After a reply, in whole-window times: long enough that nothing is put off any more when the next tick comes.
-PAUSE_WINDOWS: Final = 2.0
+# After a reply, in whole-window times. What is put off takes up to 0.6 of one.
+PAUSES_WINDOWS: Final = {"reply": 0.7, "rested": 2.0}
 
 Times = npt.NDArray[np.int64]
 
@@ -239,16 +240,14 @@ def _round(
     ticks: int,
     rows: dict[tuple[str, str, str], list[Times]],
 ) -> None:
-    whole_ns: dict[str, float] = {}
-    kinds: list[tuple[str, Callable[[Question, int], Times]]] = [
-        ("reply", lambda question, pause_ns: _replies(peer, question, ticks, pause_ns)),
-        ("cycle", lambda question, _: _cycles(peer, question, ticks)),
-    ]
+    window_ns: dict[str, float] = {}
     for (name, mode), question in questions.items():
         if mode == "whole":
-            whole_ns[name] = float(np.median(_cycles(peer, question, 20)))
-        for kind, measure in kinds:
-            rows.setdefault((name, mode, kind), []).append(measure(question, int(PAUSE_WINDOWS * whole_ns[name])))
+            window_ns[name] = float(np.median(_cycles(peer, question, 20)))
+        for kind, windows in PAUSES_WINDOWS.items():
+            times = _replies(peer, question, ticks, int(windows * window_ns[name]))
+            rows.setdefault((name, mode, kind), []).append(times)
+        rows.setdefault((name, mode, "cycle"), []).append(_cycles(peer, question, ticks))
 
 
 def _due(arrivals_ns: Times, speed: float, seconds: float) -> Times:
