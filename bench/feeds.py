@@ -55,8 +55,8 @@ from tickpath.wire import (
 )
 
 MODES: Final = ("whole", "exact", "carry")
-# After a reply, in whole-window times. What is put off takes up to 0.6 of one.
-PAUSES_WINDOWS: Final = {"reply": 0.7, "rested": 2.0}
+# After a reply, in cycles of the exact mode, of which one does what was put off.
+PAUSES_CYCLES: Final = {"reply": 1.5, "rested": 5.0}
 
 Times = npt.NDArray[np.int64]
 
@@ -240,12 +240,10 @@ def _round(
     ticks: int,
     rows: dict[tuple[str, str, str], list[Times]],
 ) -> None:
-    window_ns: dict[str, float] = {}
     for (name, mode), question in questions.items():
-        if mode == "whole":
-            window_ns[name] = float(np.median(_cycles(peer, question, 20)))
-        for kind, windows in PAUSES_WINDOWS.items():
-            times = _replies(peer, question, ticks, int(windows * window_ns[name]))
+        cycle_ns = float(np.median(_cycles(peer, questions[name, "exact"], 20)))
+        for kind, cycles in PAUSES_CYCLES.items():
+            times = _replies(peer, question, ticks, int(cycles * cycle_ns))
             rows.setdefault((name, mode, kind), []).append(times)
         rows.setdefault((name, mode, "cycle"), []).append(_cycles(peer, question, ticks))
 
