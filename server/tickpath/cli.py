@@ -17,7 +17,6 @@ try:
     from tickpath.console.golden import golden
     from tickpath.console.models import models
     from tickpath.console.options import (
-        ADDRESS,
         AT,
         LOG_FORMAT,
         SHAPES,
@@ -234,7 +233,7 @@ def call(
     *,
     name: str,
     inputs: tuple[str, ...],
-    address: str | None,
+    address: str,
     rows: int | None,
     count: int,
     as_json: bool,
@@ -246,7 +245,7 @@ def call(
     from tickpath.console.connecting import connect
     from tickpath.console.errors import ConsoleError
 
-    with ending(Failed, TickpathError, ConsoleError), connect(address or ADDRESS, **shown) as client:
+    with ending(Failed, TickpathError, ConsoleError), connect(address, **shown) as client:
         model = client.model(name)
         arrays = calls.make_inputs(model, calls.parse_sources(inputs), rows or 1)
         answers = calls.call(client, name, arrays, rows, count)

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import msgspec
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tickpath.cli import tickpath
 from tickpath.server.ready import Ready
 
 COMMAND = (sys.executable, "-m", "tickpath.cli")
@@ -97,6 +99,22 @@ def test_help_reads_well() -> None:
         assert "..." not in done.stdout.replace("[ARGS]...", "")
 
 
+def test_all_commands_name_a_server_alike() -> None:
+    """But for those that listen themselves, whose address is their own."""
+
+    def options(command: click.Command) -> set[str]:
+        inner = command.commands.values() if isinstance(command, click.Group) else ()
+        own = {option for parameter in command.params for option in parameter.opts}
+        return own.union(*map(options, inner))
+
+    all_commands = {name: options(command) for name, command in tickpath.commands.items()}
+    asking = {name for name, found in all_commands.items() if "--token-file" in found and "--observer" not in found}
+    assert asking == {name for name, found in all_commands.items() if "--at" in found}
+    assert asking >= {"models", "call", "loadtest", "replay", "door"}
+    others = {"--to", "--host", "--port", "--uds", "--tls", "--address", "--url", "--server"}
+    assert {name for name, found in all_commands.items() if found & others} == {"serve", "door"}
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "onnx", "onnxruntime", "rich", "uvloop", "msgspec", "asyncio")
     code = f"import sys, tickpath.cli; print([name for name in {heavy} if name in sys.modules])"
@@ -124,8 +142,7 @@ def test_without_click_says_what_to_install() -> None:
         (("serve", "m.onnx", "--shape", "x"), "x=N,120,3"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml: No such file"),
         (("call",), "NAME"),
-        (("models", "localhost:1", "--at", "localhost:2"), "choose one"),
-        (("models", "list", "localhost:1", "--at", "localhost:2"), "choose one"),
+        (("models", "localhost:1"), "No such command 'localhost:1'"),
         (("models", "check"), "FOLDER|MODEL.onnx"),
         (("zoo", "resnet", "x.onnx"), "it has null, mlp"),
         (("demo", "--model", "resnet"), "it has null, mlp"),
@@ -167,19 +184,19 @@ def test_the_zoo_writes_over_nothing_unless_told(tmp_path: Path) -> None:
 def test_nobody_there_ends_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    for arguments in (("models", nobody), ("call", "m", "--input", "x=random", "--at", nobody)):
+    for arguments in (("models", "--at", nobody), ("call", "m", "--input", "x=random", "--at", nobody)):
         code, line = refused(*arguments)
         assert code == 1
         assert nobody in line
 
 
 def test_models(address: str, folder: Path) -> None:
-    (mlp, nan) = json.loads(run("models", address, "--json").stdout)
+    (mlp, nan) = json.loads(run("models", "--at", address, "--json").stdout)
     assert (mlp["name"], nan["name"]) == ("mlp", "nan-1")
     assert mlp["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 64], "batch_axis": 0, "optional": False}]
     assert mlp["buckets"] == [1, 2, 4, 8]
-    for where in ((address,), (f"unix:{folder / 's'}",), ("--at", address)):
-        table = run("models", *where).stdout
+    for where in (address, f"unix:{folder / 's'}"):
+        table = run("models", "list", "--at", where).stdout
         assert "x float32[N,64]" in table
         assert "y float32[N,3]" in table
 
@@ -228,7 +245,8 @@ def test_call_refuses_in_one_line(address: str, folder: Path) -> None:
 
 
 def test_a_full_disk_is_one_line(address: str) -> None:
-    for arguments in (("zoo", "--list"), ("models", address), ("models", address, "--json"), ("serve", "--help")):
+    models = ("models", "--at", address)
+    for arguments in (("zoo", "--list"), models, (*models, "--json"), ("serve", "--help")):
         with open("/dev/full", "w") as full:
             done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (1, "tickpath: [Errno 28] No space left on device\n")

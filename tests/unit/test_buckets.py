@@ -33,7 +33,7 @@ def test_buckets_are_those_asked_for_or_those_the_model_allows(
             False,
             None,
             "buckets 1,2 were asked for, but the model has no batch axis: use buckets 1, "
-            "or declare the axis with --shape INPUT=N,...",
+            "or declare the axis with --shape INPUT=N,... (in a configuration shapes)",
         ),
     ],
 )

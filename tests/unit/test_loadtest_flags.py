@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tickpath.client import Tls
 from tickpath.loadtest.errors import LoadTestError, UsageError
 from tickpath.loadtest.flags import REQUESTS_MIN, LoopFlags, TargetFlags, check_used, parse_range
 from tickpath.loadtest.runner import ClosedLoop
 from tickpath.loadtest.schedule import Bursts, Constant, Poisson, Ramp
 from tickpath.loadtest.target import UNBOUNDED
 
-TARGET = TargetFlags()
+TARGET = TargetFlags("127.0.0.1:7070")
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,6 @@ def test_a_closed_loop_has_a_connection_for_each_in_flight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "address"),
-    [({}, "127.0.0.1:7070"), ({"uds": "/run/s"}, "unix:/run/s"), ({"host": "::1"}, "[::1]:7070")],
-)
-def test_addresses(changed: dict[str, Any], address: str) -> None:
-    assert replace(TARGET, **changed).address == address
-
-
-@pytest.mark.parametrize(
     ("text", "kind", "address"),
     [
         ("10.0.0.1:99", "tickpath", "10.0.0.1:99"),
@@ -134,10 +126,13 @@ def test_targets_of_a_comparison(text: str, kind: str, address: str) -> None:
     assert (flags.target, flags.address) == (kind, address)
 
 
-@pytest.mark.parametrize("place", [{"host": "::1"}, {"port": 7070}, {"host": "h", "port": 1}])
-def test_a_socket_and_a_port_are_two_places(place: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"--uds and --(host|port) are two places"):
-        TargetFlags(uds="/run/s", **place)
+def test_files_for_tls_go_where_it_is_spoken() -> None:
+    given = replace(TARGET, tls_ca="ca.pem")
+    encrypted, plain = given.at("tls://a:1"), given.at("unix:/run/s")
+    assert (encrypted.options.tls, plain.options.tls) == (Tls(ca="ca.pem"), None)
+    check_used(encrypted, plain)
+    with pytest.raises(UsageError, match="--tls-ca is for tls://HOST:PORT, unix:/run/s came"):
+        check_used(plain)
 
 
 ECHO = replace(TARGET, target="echo")
@@ -169,5 +164,5 @@ def test_a_kind_of_target_that_is_none() -> None:
 
 @pytest.mark.parametrize("text", ["", "localhost", "echo@", "localhost:", ":7", "a:b", "a:0", "a:65536", "a:²"])
 def test_what_is_no_target(text: str) -> None:
-    with pytest.raises(LoadTestError, match=r"\[KIND@\]HOST:PORT"):
+    with pytest.raises(LoadTestError, match="expected host:port"):
         TARGET.at(text)

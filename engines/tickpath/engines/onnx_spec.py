@@ -7,7 +7,7 @@ How open dimensions are settled
 The batch axis so found is a candidate: probing.py tells whether the model's rows really are independent along it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -17,7 +17,7 @@ import onnx
 
 from tickpath.engines.engine import ModelRefusedError
 from tickpath.engines.onnx_file import OnnxFile, constants
-from tickpath.engines.spec import TensorSpec
+from tickpath.engines.spec import TensorSpec, declaring
 
 Shape: TypeAlias = tuple[int | Literal["N"], ...]
 
@@ -134,11 +134,6 @@ def find_precision(graph: onnx.GraphProto, default: np.dtype[np.generic]) -> str
     return max(counts, key=lambda name: counts[name], default=default.name)
 
 
-def option(name: str, shape: Sequence[object]) -> str:
-    """The command line option that declares this shape."""
-    return f"--shape {name}={','.join(str(size) for size in shape)}"
-
-
 _ZIPMAP: Final = "for a scikit-learn classifier convert with options={'zipmap': False}, else export tensors instead"
 _STRINGS: Final = "encode text outside the model and export it with integer inputs"
 _REEXPORT: Final = "export the model with tensors instead"
@@ -164,11 +159,11 @@ def _check_shapes(shapes: Mapping[str, Shape], names: list[str]) -> None:
                 f"a shape is given for {name!r}; the inputs it can be given for are {', '.join(names) or 'none'}"
             )
         if any(size != ROWS and size < 1 for size in shape):
-            raise ModelRefusedError(f"{option(name, shape)}: sizes are 1 or more, or N for the batch axis")
+            raise ModelRefusedError(f"{_given(name, shape)}: sizes are 1 or more, or N for the batch axis")
 
 
 def _settle(tensors: list[Declared], shapes: Mapping[str, Shape]) -> list[Declared]:
-    """The tensors with every dimension settled. Raises ModelRefusedError naming the options that would do it."""
+    """The tensors with every dimension settled. Raises ModelRefusedError saying what would do it."""
     bound: dict[str, int | Literal["N"]] = {}
     for tensor in tensors:
         if tensor.name in shapes:
@@ -180,10 +175,18 @@ def _settle(tensors: list[Declared], shapes: Mapping[str, Shape]) -> list[Declar
     waiting = [_names(tensor) for tensor in settled if _open_axes(tensor) and ROWS not in (tensor.dimensions or ())]
     shared = set.intersection(*waiting) if waiting else set()
     settled = [_choose_batch_axis(tensor, shared) for tensor in settled]
-    options = [_advice(tensor) for tensor in settled if tensor.dimensions is None or _open_axes(tensor)]
-    if options:
-        raise ModelRefusedError(f"{'; '.join(options)}, where N is the batch axis and SIZE a number")
+    unsettled = [tensor for tensor in settled if tensor.dimensions is None or _open_axes(tensor)]
+    if unsettled:
+        raise ModelRefusedError(
+            f"{'; '.join(map(_unsettled, unsettled))}: give all sizes, such as "
+            f"{declaring({tensor.name: _example(tensor) for tensor in unsettled})}, where N is the batch axis and SIZE "
+            "a number"
+        )
     return settled
+
+
+def _given(name: str, shape: Shape) -> str:
+    return f"the shape {','.join(map(str, shape))} that is given for input {name!r}"
 
 
 def _bindings(tensor: Declared, shape: Shape) -> dict[str, int | Literal["N"]]:
@@ -192,12 +195,12 @@ def _bindings(tensor: Declared, shape: Shape) -> dict[str, int | Literal["N"]]:
         return {}
     if len(shape) != len(tensor.dimensions):
         raise ModelRefusedError(
-            f"{option(tensor.name, shape)} gives {len(shape)} sizes, the model's input has {_text(tensor)}"
+            f"{_given(tensor.name, shape)} has {len(shape)} sizes, the model's input has {_text(tensor)}"
         )
     for size, dimension in zip(shape, tensor.dimensions, strict=True):
         if isinstance(dimension, int) and size not in (dimension, ROWS):
             raise ModelRefusedError(
-                f"{option(tensor.name, shape)} does not fit the model's input, which has {_text(tensor)}"
+                f"{_given(tensor.name, shape)} does not fit the model's input, which has {_text(tensor)}"
             )
     return {
         dimension.name: size
@@ -241,15 +244,20 @@ def _text(tensor: Declared) -> str:
     )
 
 
-def _advice(tensor: Declared) -> str:
+def _unsettled(tensor: Declared) -> str:
     if tensor.dimensions is None:
-        example = option(tensor.name, (ROWS, "SIZE"))
-        return f"input {tensor.name!r} has no shape in the file: give the whole of it, such as {example}"
+        return f"input {tensor.name!r} has no shape in the file"
+    return f"input {tensor.name!r} has open dimensions {_text(tensor)}"
+
+
+def _example(tensor: Declared) -> list[object]:
+    """Its sizes, as they could be."""
+    if tensor.dimensions is None:
+        return [ROWS, "SIZE"]
     sizes: list[object] = ["SIZE" if isinstance(size, Open) else size for size in tensor.dimensions]
     if ROWS not in tensor.dimensions:
         sizes[sizes.index("SIZE")] = ROWS
-    example = option(tensor.name, sizes)
-    return f"input {tensor.name!r} has open dimensions {_text(tensor)}: give their sizes, such as {example}"
+    return sizes
 
 
 def _rows_fixed(required: list[Declared], settled: list[Declared]) -> int | None:

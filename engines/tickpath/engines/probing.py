@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tickpath.engines.engine import ModelRefusedError
-from tickpath.engines.spec import Array, TensorSpec
+from tickpath.engines.spec import Array, TensorSpec, declaring
 
 Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 """The model: inputs in the order of their specs -> outputs. Raises ProbeFailedError."""
@@ -256,10 +256,12 @@ def _inputs_error(probe: Probe, rows: int, said: str) -> ModelRefusedError:
     reason = f"it does not run on inputs {shapes} ({said})"
     if rows > 1 and probe.rows_fixed is None:
         return _axis_error(probe, reason)
-    return ModelRefusedError(f"{reason}: if one of these sizes is wrong, give the right ones with --shape")
+    return ModelRefusedError(
+        f"{reason}: if one of these sizes is wrong, give the right ones with --shape (in a configuration shapes)"
+    )
 
 
 def _axis_error(probe: Probe, reason: str) -> ModelRefusedError:
     batched = [tensor for tensor in probe.inputs if tensor.batch_axis is not None]
-    options = " ".join(f"--shape {tensor.name}={','.join(map(str, tensor.shape))}" for tensor in batched)
-    return ModelRefusedError(f"{reason}, so its rows can't be batched: fix that dimension, such as {options}")
+    fixed = declaring({tensor.name: tensor.shape for tensor in batched})
+    return ModelRefusedError(f"{reason}, so its rows can't be batched: fix that dimension, such as {fixed}")

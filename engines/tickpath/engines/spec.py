@@ -1,5 +1,8 @@
 """What a model takes and gives, in the terms that every engine and the server share."""
 
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -8,6 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.generic]
+
+
+def declaring(shapes: Mapping[str, Sequence[object]]) -> str:
+    """How whoever serves the model declares these shapes of its inputs: on the command line, and in a configuration."""
+    texts = {name: ",".join(map(str, shape)) for name, shape in shapes.items()}
+    options = " ".join(f"--shape {name}={text}" for name, text in texts.items())
+    keys = ", ".join(f'{_toml_key(name)} = "{text}"' for name, text in texts.items())
+    return f"{options} (in a configuration shapes = {{ {keys} }})"
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +123,10 @@ class EngineSpec:
 
     @property
     def batch_hint(self) -> str:
-        """The options that would make the first axis the batch axis, where the file fixes one size above 1 for it in
+        """What would make the first axis the batch axis, where the file fixes one size above 1 for it in
         every input that must be given and none is declared; else empty."""
         required = [tensor for tensor in self.inputs if not tensor.optional]
         sizes = {tensor.shape[:1] for tensor in required}
         if self.batched or len(sizes) != 1 or sizes <= {(), (1,)}:
             return ""
-        return " ".join(f"--shape {t.name}={','.join(map(str, ('N', *t.shape[1:])))}" for t in required)
+        return declaring({tensor.name: ("N", *tensor.shape[1:]) for tensor in required})

@@ -31,7 +31,7 @@ def resolve_buckets(
         return asked or DEFAULT_BUCKETS
     if asked not in (None, (only,)):
         why = f"was exported for exactly {only} rows" if batched else "has no batch axis"
-        or_else = "" if batched else ", or declare the axis with --shape INPUT=N,..."
+        or_else = "" if batched else ", or declare the axis with --shape INPUT=N,... (in a configuration shapes)"
         text = ",".join(map(str, asked or ()))
         raise BucketError(f"buckets {text} were asked for, but the model {why}: use buckets {only}{or_else}")
     return (only,)

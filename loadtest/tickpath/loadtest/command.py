@@ -22,6 +22,8 @@ INVALID: Final = 5
 UNFINISHED: Final = 1
 """Exit code where not all was measured that was asked for; what was is reported."""
 
+ADDRESS: Final = "127.0.0.1:7070"
+
 SECONDS_MAX: Final = 10**7
 """Four months: what is longer was mistyped."""
 
@@ -39,9 +41,14 @@ class Number(click.FloatRange):
 
 
 TARGET_FLAGS: Final = (
-    click.option("--host", metavar="HOST", help="[default: 127.0.0.1]"),
-    click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="[default: 7070]"),
-    click.option("--uds", metavar="PATH", help="A Unix socket instead."),
+    click.option(
+        "--at",
+        "address",
+        default=ADDRESS,
+        show_default=True,
+        metavar="ADDRESS",
+        help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
+    ),
     click.option(
         "--target",
         default="tickpath",
@@ -50,7 +57,6 @@ TARGET_FLAGS: Final = (
         help="What listens there: tickpath; echo, which answers frames in order, as the C floor does; or module:Class.",
     ),
     click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
-    click.option("--tls", "encrypted", is_flag=True, help="Speak TLS; so does each of the next three."),
     click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
     click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
     click.option("--tls-key", metavar="FILE.pem", help="Its key."),
@@ -153,10 +159,10 @@ RESULT_FLAGS: Final = (
     click.option("--csv", "csv_path", type=Path, metavar="FILE", help="Write CSV; - is stdout."),
 )
 
-ADDRESS_FLAGS: Final = 4
-"""So many of the first are about where the one target is."""
+ADDRESS_FLAGS: Final = 2
+"""So many of the first are about where the one target is, and what."""
 
-REQUEST_FLAGS: Final = 13
+REQUEST_FLAGS: Final = 10
 """So many say where it is and what it is asked; the others are about our own sender."""
 
 
@@ -220,8 +226,8 @@ def _search(slo: str, target: "TargetFlags", loop: "LoopFlags", outputs: "Output
 )
 @_flags(RESULT_FLAGS)
 def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) -> int:
-    """Is B faster than A? Each is [KIND@][tls://]HOST:PORT or [KIND@]unix:PATH. Each is asked once; then runs of A
-    alone tell the smallest difference that can be claimed here, and as many alternate, A B B A."""
+    """Is B faster than A? Each is [KIND@]ADDRESS, as of --at. Each is asked once; then runs of A alone
+    tell the smallest difference that can be claimed here, and as many alternate, A B B A."""
     from dataclasses import replace
 
     from rich.console import Console
@@ -230,7 +236,7 @@ def compare(a: str, b: str, model_b: str | None, blocks: int, **options: Any) ->
     from tickpath.loadtest.outputs import Outputs
 
     with _ending():
-        options |= {"host": None, "port": None, "uds": None, "target": "tickpath"}
+        options |= {"address": ADDRESS, "target": "tickpath"}
         target, loop = _split(options)
         outputs = Outputs(**options)
         outputs.check()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from tickpath.client import Tls
-from tickpath.client.address import TLS_PREFIX, TcpAddress
+from tickpath.client import AddressError, Tls
+from tickpath.client.address import TcpAddress, parse_address
 from tickpath.client.tls import tls_of
 from tickpath.loadtest.arrivals import Unit, read_arrivals
 from tickpath.loadtest.errors import UsageError, as_usage
@@ -22,9 +22,6 @@ STEPS_MAX: Final = 1000
 # A rate is told as requests over the time from the first to the last: of fewer it would be more than a tenth off.
 REQUESTS_MIN: Final = 10
 
-HOST: Final = "127.0.0.1"
-PORT: Final = 7070
-PORT_MAX: Final = 65_535
 REQUEST_BYTES: Final = 280
 
 # What a target of ours makes nothing of.
@@ -38,17 +35,15 @@ ONLY_WITH: Final = dict.fromkeys(("distribution", "ramp_to", "burst"), "rate") |
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """What to ask, and over what; each flag as it was given. Raises UsageError."""
+    """What to ask, and over what; each flag as it was given, the address as `parse_address` reads it. Raises
+    UsageError."""
 
-    host: str | None = None
-    port: int | None = None
-    uds: str | None = None
+    address: str
     target: str = "tickpath"
     token_file: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
-    encrypted: bool = False
     model: str | None = None
     inputs: Path | None = None
     seed: int = 1
@@ -62,11 +57,10 @@ class TargetFlags:
     def __post_init__(self) -> None:
         with as_usage():
             check_kind(self.target)
-        for name in ("host", "port"):
-            if self.uds is not None and getattr(self, name) is not None:
-                raise UsageError(f"--uds and --{name} are two places: leave one of them out")
-        if self.uds is not None and (self.encrypted or self.tls is not None):
-            raise UsageError("--uds and TLS: a Unix socket is not encrypted, leave the flags of TLS out")
+        try:
+            parse_address(self.address)
+        except AddressError as error:
+            raise UsageError(str(error)) from None
 
     @property
     def options(self) -> Options:
@@ -77,16 +71,14 @@ class TargetFlags:
 
     @property
     def tls(self) -> Tls | None:
-        """Files for TLS, which is spoken where one is named."""
-        return tls_of(self.tls_ca, self.tls_cert, self.tls_key)
+        """Files for TLS, where it is spoken: of two targets it may be one."""
+        return tls_of(self.tls_ca, self.tls_cert, self.tls_key) if self.encrypted else None
 
     @property
-    def address(self) -> str:
-        """As `parse_address` reads it."""
-        if self.uds is not None:
-            return f"unix:{self.uds}"
-        host, port = self.host or HOST, self.port or PORT
-        return str(TcpAddress(host, port, self.encrypted or self.tls is not None))
+    def encrypted(self) -> bool:
+        """Whether TLS is spoken: the address says so."""
+        address = parse_address(self.address)
+        return isinstance(address, TcpAddress) and address.encrypted
 
     def load(self, loop: Schedule | ClosedLoop) -> Load:
         """A closed loop has a connection for each request in flight, unless it is told otherwise."""
@@ -109,16 +101,9 @@ class TargetFlags:
         )
 
     def at(self, text: str) -> "TargetFlags":
-        """The same for another target: `[KIND@][tls://]HOST:PORT` or `[KIND@]unix:PATH`."""
+        """The same for another target: `[KIND@]ADDRESS`."""
         kind, _, address = text.rpartition("@")
-        place = replace(self, target=kind or "tickpath", host=None, port=None, uds=None)
-        if address.startswith("unix:"):
-            return replace(place, uds=address.removeprefix("unix:"))
-        encrypted, address = address.startswith(TLS_PREFIX), address.removeprefix(TLS_PREFIX)
-        host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
-            raise UsageError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
-        return replace(place, host=host.strip("[]"), port=int(port), encrypted=encrypted)
+        return replace(self, target=kind or "tickpath", address=address)
 
 
 def check_used(*sides: TargetFlags) -> None:
@@ -127,6 +112,9 @@ def check_used(*sides: TargetFlags) -> None:
         given = [side.target for side in sides if getattr(side, name) is not None]
         if given and all(name in UNREAD.get(kind, ()) for kind in given):
             raise UsageError(f"{_flag(name)} means nothing to --target {given[0]}: leave it out")
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        if getattr(sides[0], name) is not None and not any(side.encrypted for side in sides):
+            raise UsageError(f"{_flag(name)} is for tls://HOST:PORT, {sides[0].address} came")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ Exit code: 0 after SIGTERM or Ctrl-C, 2 a file can't be read or is wrong, 4 an a
 @click.option("--log-format", type=LOG_FORMAT, default="human", show_default=True, help="What stderr gets.")
 def door(
     *,
-    address: str | None,
+    address: str,
     bearer: bool,
     http_port: int | None,
     grpc_port: int | None,
@@ -50,7 +50,6 @@ def door(
     from tickpath.client.errors import AddressError, CredentialsError
     from tickpath.client.tls import tls_of
     from tickpath.client.token import token_from, token_now
-    from tickpath.console.options import ADDRESS
     from tickpath.door.environment import prepare
     from tickpath.logs import logging_to_stderr
     from tickpath.server.access_config import is_loopback
@@ -73,7 +72,7 @@ def door(
         click.echo(f"Open Inference Protocol at {' and '.join(filter(None, (ready.http, ready.grpc)))}")
 
     settings = DoorSettings(
-        core=address or ADDRESS,
+        core=address,
         host=host,
         http_port=http_port,
         grpc_port=grpc_port,

@@ -6,18 +6,18 @@ from pathlib import Path
 import click
 
 from tickpath.console.endings import Failed, Misconfigured, ModelRefused, ending
-from tickpath.console.options import ADDRESS, AT, credentials
+from tickpath.console.options import AT, credentials
 from tickpath.console.output import print_json, print_rich
 
 LIST = "list"
 
 
 class _Models(click.Group):
-    """A group whose first word may be left out: `tickpath models ADDRESS` lists."""
+    """A group whose first word may be left out: `tickpath models` lists."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named else [LIST, *args])
+        left_out = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, [LIST, *args] if left_out else args)
 
 
 EXAMPLES = """
@@ -34,24 +34,21 @@ tickpath models check models/
 def models() -> None:
     """What a server serves, or a folder holds.
 
-    `tickpath models [ADDRESS]` is `tickpath models list [ADDRESS]`.
+    `tickpath models` is `tickpath models list`.
     """
 
 
 @models.command(LIST)
-@click.argument("positional", metavar="[ADDRESS]", required=False)
 @AT
 @credentials
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_models(positional: str | None, address: str | None, as_json: bool, **shown: str | None) -> None:
-    """List what a server serves. ADDRESS may stand without --at."""
-    if positional and address:
-        raise click.UsageError(f"{positional} and --at {address}: choose one")
+def list_models(address: str, as_json: bool, **shown: str | None) -> None:
+    """List what a server serves."""
     from tickpath.client import TickpathError
     from tickpath.console.connecting import connect
     from tickpath.console.tensors import plain_model
 
-    with ending(Failed, TickpathError), connect(address or positional or ADDRESS, **shown) as client:
+    with ending(Failed, TickpathError), connect(address, **shown) as client:
         served = client.models()
     if as_json:
         print_json([plain_model(model) for model in served])

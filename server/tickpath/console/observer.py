@@ -1,5 +1,6 @@
 """Asking an observer over HTTP, with a token where it wants one."""
 
+import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -88,11 +89,16 @@ def _fetch(observer: ObserverAt, url: str) -> bytes:
             said = error.read(1000).decode(errors="replace").strip()
         raise ConsoleError(f"{url}: {error.code} {error.reason}: {said or 'is this an observer?'}") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise NoObserverError(
-            f"no observer answers at {url} ({reason}): is `tickpath serve` running there, and without --no-observer? "
-            'Its log says "metrics at ..."; name that address with --observer'
-        ) from None
+        raise _nobody(url, getattr(error, "reason", None) or error) from None
+    except http.client.HTTPException:  # it quotes whatever came
+        raise _nobody(url, "what came is no HTTP") from None
+
+
+def _nobody(url: str, reason: object) -> NoObserverError:
+    return NoObserverError(
+        f"no observer answers at {url} ({reason}): is `tickpath serve` running there, and without --no-observer? "
+        'Its log says "metrics at ..."; name that address with --observer'
+    )
 
 
 def _decode(url: str, body: bytes, kind: type[Report]) -> Report:

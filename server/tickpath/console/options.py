@@ -8,7 +8,12 @@ import click
 
 ADDRESS: Final = "127.0.0.1:7070"
 AT: Final = click.option(
-    "--at", "address", metavar="ADDRESS", help=f"HOST:PORT, tls://HOST:PORT or unix:PATH.  [default: {ADDRESS}]"
+    "--at",
+    "address",
+    default=ADDRESS,
+    show_default=True,
+    metavar="ADDRESS",
+    help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
 )
 LOG_FORMAT: Final = click.Choice(["human", "json"])
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -13,9 +13,9 @@ Examples:
 
 \b
 tickpath replay recordings --list
-tickpath replay recordings --to 127.0.0.1:7071
-tickpath replay recordings --to 127.0.0.1:7071 --speed max --model btc=@2025-11-02
-tickpath replay recordings --from 2025-11-03T09:30 --until 2025-11-03T09:35 --json report.json
+tickpath replay recordings --at 127.0.0.1:7071
+tickpath replay recordings --at 127.0.0.1:7071 --speed max --model btc=@2025-11-02
+tickpath replay recordings --at 127.0.0.1:7071 --from 2025-11-03T09:30 --until 2025-11-03T09:35 --json report.json
 
 Exit code: 0 every answer is the recorded one, 7 some are not, 1 it could not be played to its end, 2 a wrong option.
 """
@@ -45,7 +45,7 @@ def _read_time(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command(epilog=EXAMPLES)
 @click.argument("places", metavar="DIR|FILE...", nargs=-1, required=True, type=Path)
 @click.option("--list", "only_list", is_flag=True, help="Say what is in it, and ask nobody.")
-@click.option("--to", "address", metavar="ADDRESS", help="Who is asked: HOST:PORT, tls://HOST:PORT or unix:PATH.")
+@click.option("--at", "address", metavar="ADDRESS", help="Who is asked: HOST:PORT, tls://HOST:PORT or unix:PATH.")
 @click.option("--speed", callback=_read_speed, default="1", show_default=True, metavar="N|max", help="Times as fast.")
 @click.option(
     "--model",
@@ -77,7 +77,7 @@ def replay(*, places: tuple[Path, ...], only_list: bool, report: str | None, **o
 
     if not only_list and options["address"] is None:
         # No default: what was recorded yesterday is not to reach the server of today by accident.
-        raise click.UsageError("expected --to ADDRESS, the server that is to be asked, or --list")
+        raise click.UsageError("expected --at ADDRESS, the server that is to be asked, or --list")
     with ending(Failed, ConsoleError, RecordingError, TickpathError, LoadTestError):
         exchanges = replaying.read(places)
         if only_list:

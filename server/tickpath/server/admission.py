@@ -120,7 +120,7 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
         return Refusal(
             Code.BAD_SHAPE,
             f"model {rules.model!r} has no batch axis, so a request is 1 row, {infer.rows} came: send each alone, or "
-            f"declare the axis when serving, as in --shape {rules.inputs[0].name}=N,...",
+            f"declare the axis when serving, as in --shape {rules.inputs[0].name}=N,... (in a configuration shapes)",
         )
     return Refusal(
         Code.BAD_SHAPE,

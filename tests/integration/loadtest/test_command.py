@@ -29,13 +29,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceServer
         yield running
 
 
-def port_of(server: ReferenceServer) -> str:
-    return server.address.rpartition(":")[2]
-
-
 def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Path) -> None:
     done = run(
-        *("--port", port_of(server), "--rate", "400", "--duration", "0.5", "--connections", "2"),
+        *("--at", server.address, "--rate", "400", "--duration", "0.5", "--connections", "2"),
         *("--json", str(tmp_path / "run.json"), "--samples", str(tmp_path / "run.npy")),
     )
     # A machine too busy for the sender makes the run INVALID; what it says then must be the same numbers.
@@ -51,7 +47,7 @@ def test_a_run_for_people_and_for_programs(server: ReferenceServer, tmp_path: Pa
 def test_whoever_reads_the_table_may_go(server: ReferenceServer, tmp_path: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    asked = ("--port", port_of(server), "--rate", "400", "--duration", "0.1", "--json", str(tmp_path / "run.json"))
+    asked = ("--at", server.address, "--rate", "400", "--duration", "0.1", "--json", str(tmp_path / "run.json"))
     with open(theirs, "wb") as gone:
         done = subprocess.run([*LOADTEST, *asked], stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "tickpath: stdout can't be written: Broken pipe\n")
@@ -59,7 +55,7 @@ def test_whoever_reads_the_table_may_go(server: ReferenceServer, tmp_path: Path)
 
 
 def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
-    done = run("--port", port_of(server), "--concurrency-range", "1:3:2", "--duration", "0.3", "--csv", "-")
+    done = run("--at", server.address, "--concurrency-range", "1:3:2", "--duration", "0.3", "--csv", "-")
     assert done.returncode in (0, INVALID)
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["Concurrency"] for row in rows] == ["1", "3"]
@@ -68,7 +64,7 @@ def test_a_range_of_closed_loops_as_csv(server: ReferenceServer) -> None:
 
 def test_no_rate_keeps_what_no_request_can(server: ReferenceServer) -> None:
     """No request is faster than its delay. All of stdout is JSON; what is for people is on stderr."""
-    shared = ("--port", port_of(server), "--rate", "120", "--duration", "0.5", "--warmup", "20")
+    shared = ("--at", server.address, "--rate", "120", "--duration", "0.5", "--warmup", "20")
     impossible = run(*shared, "--slo", "p90=1ms", "--json", "-")
     assert impossible.returncode == INVALID
     assert "goodput 0/s" in impossible.stderr
@@ -91,7 +87,7 @@ def test_a_comparison_that_was_ended_early_says_what_it_takes(server: ReferenceS
 def test_ended_early_it_tells_what_was_measured(
     server: ReferenceServer, ending: signal.Signals, tmp_path: Path
 ) -> None:
-    shared = ("--port", port_of(server), "--rate", "500", "--warmup", "10", "--duration", "60")
+    shared = ("--at", server.address, "--rate", "500", "--warmup", "10", "--duration", "60")
     with start(*shared, "--samples", str(tmp_path / "s.npy")) as process:
         wait_for_answers(process, 10 + 50)
         process.send_signal(ending)
@@ -105,8 +101,8 @@ def test_ended_early_it_tells_what_was_measured(
 def test_ended_before_it_began_it_has_nothing_to_tell() -> None:
     """The target takes the connection and never answers: its sender is in the warm-up until it is ended."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        command = [*LOADTEST, "--port", port, "--target", "echo", "--rate", "100"]
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        command = [*LOADTEST, "--at", address, "--target", "echo", "--rate", "100"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             accepted, _ = listener.accept()
             with accepted:
@@ -125,7 +121,7 @@ def test_ended_before_it_began_it_has_nothing_to_tell() -> None:
     ],
 )
 def test_errors_are_one_line(server: ReferenceServer, arguments: tuple[str, ...], said: str) -> None:
-    done = run("--port", port_of(server), *arguments)
+    done = run("--at", server.address, *arguments)
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
@@ -146,14 +142,15 @@ def test_errors_are_one_line(server: ReferenceServer, arguments: tuple[str, ...]
         ("referee --duration nan", "'nan' is not finite"),
         ("--rate 100 --burst 10", "such as 10:90"),
         ("--rate 100 --target x", "a target is tickpath, echo or module:Class"),
-        ("--rate 100 --uds /run/s --port 7070", "leave one of them out"),
+        ("--rate 100 --at 7070", "did you mean 127.0.0.1:7070?"),
+        ("--rate 100 --at unix:/run/s --tls-ca ca.pem", "--tls-ca is for tls://HOST:PORT, unix:/run/s came"),
         ("--rate 100 --request-bytes 80", "leave it out"),
         ("--rate 100 --json nowhere/r.json", "there is no folder nowhere"),
         ("--concurrency 2 --connections 3", "fewer --connections"),
         ("--slo p99=250", "like p99=250us"),
         ("--slo p99.9=1ms --duration 1", "give a longer --duration"),
         ("--slo p99=1ms --rate 1e9", "20,000,000 requests at most"),
-        ("compare a b:1 --rate 100", "[KIND@]HOST:PORT"),
+        ("compare a b:1 --rate 100", "expected host:port"),
         ("compare a:1 b:1 --rate 100:300:100", "not a range"),
         ("compare a:1 b:1 --rate 100 --blocks 5", "x>=6"),
         ("referee --slo p99=1", "like p99=250us"),

@@ -31,10 +31,6 @@ def server(tmp_path: Path) -> Iterator[ReferenceServer]:
         yield running
 
 
-def port_of(server: ReferenceServer) -> str:
-    return server.address.rpartition(":")[2]
-
-
 def endings(text: str) -> dict[str, tuple[str, str]]:
     """Of each line of a CSV report, by its schedule: what verdict and what ending."""
     lines = csv.DictReader(io.StringIO(text))
@@ -44,7 +40,7 @@ def endings(text: str) -> dict[str, tuple[str, str]]:
 def test_after_a_server_that_dies_in_a_range_nothing_is_run(tmp_path: Path) -> None:
     """It dies at the 50th request of a run; the first has 40 and its warm-up."""
     with reference_server(tmp_path, Behaviour(dies_at=WARMUP + 50), [MS]) as dying:
-        done = run("--port", port_of(dying), *RANGE, "--csv", "-")
+        done = run("--at", dying.address, *RANGE, "--csv", "-")
     assert done.returncode == UNFINISHED
     told = endings(done.stdout)
     assert list(told) == [FIRST, SECOND, THIRD]
@@ -58,7 +54,7 @@ def test_after_a_server_that_dies_in_a_range_nothing_is_run(tmp_path: Path) -> N
 
 def test_a_run_that_can_not_begin_leaves_those_before_it(server: ReferenceServer, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
-    with start("--port", port_of(server), *RANGE, "--json", str(report)) as command:
+    with start("--at", server.address, *RANGE, "--json", str(report)) as command:
         wait_for_answers(command, WARMUP + 40)
         server.process.kill()
         said, complained = command.communicate(timeout=60)
@@ -73,7 +69,7 @@ def test_a_run_that_can_not_begin_leaves_those_before_it(server: ReferenceServer
 def test_ctrl_c_while_a_later_run_begins_leaves_those_before_it(tmp_path: Path) -> None:
     with (
         reference_server(tmp_path, Behaviour(greets=1)) as silent,
-        start("--port", port_of(silent), *RANGE, "--csv", "-") as command,
+        start("--at", silent.address, *RANGE, "--csv", "-") as command,
     ):
         first = wait_for_answers(command, WARMUP + 40)
         wait_for_sender(command, first)
@@ -87,7 +83,7 @@ def test_ctrl_c_while_a_later_run_begins_leaves_those_before_it(tmp_path: Path) 
 
 def test_ctrl_c_within_a_range_says_what_was_not_run(server: ReferenceServer) -> None:
     shared = ("--rate", "100:300:100", "--duration", "30", "--warmup", str(WARMUP))
-    with start("--port", port_of(server), *shared, "--csv", "-") as command:
+    with start("--at", server.address, *shared, "--csv", "-") as command:
         wait_for_answers(command, WARMUP + 20)
         command.send_signal(signal.SIGINT)
         said, shown = command.communicate(timeout=60)
@@ -99,7 +95,7 @@ def test_ctrl_c_within_a_range_says_what_was_not_run(server: ReferenceServer) ->
 
 
 def test_nothing_to_report_is_one_line() -> None:
-    done = run("--port", str(free_port()), *RANGE)
+    done = run("--at", f"127.0.0.1:{free_port()}", *RANGE)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "Connection refused" in done.stderr
 
@@ -111,7 +107,7 @@ def test_an_interrupted_search_tells_the_best_rate_so_far(tmp_path: Path) -> Non
     # Of 32 requests each, seven connections hold the 200 that 2 s of 100/s are.
     with (
         reference_server(tmp_path, Behaviour(greets=7), [DELAY_NS]) as silent,
-        start("--port", port_of(silent), *SEARCH, "--json", "-") as command,
+        start("--at", silent.address, *SEARCH, "--json", "-") as command,
     ):
         first = wait_for_sender(command)
         wait_for_sender(command, first)
@@ -130,7 +126,7 @@ def test_an_interrupted_search_tells_the_best_rate_so_far(tmp_path: Path) -> Non
 
 
 def test_a_search_that_skips_says_to_raise_connections(server: ReferenceServer) -> None:
-    done = run("--port", port_of(server), *SEARCH, "--connections", "1", "--in-flight", "2")
+    done = run("--at", server.address, *SEARCH, "--connections", "1", "--in-flight", "2")
     assert done.returncode == INVALID
     assert "as all that 1 connection may have was in flight: raise --connections" in done.stdout.splitlines()[-1]
 
@@ -160,7 +156,7 @@ def test_a_comparison_that_ends_early_keeps_its_runs(server: ReferenceServer) ->
 def test_a_terminal_shows_how_far_it_is(server: ReferenceServer) -> None:
     """Which run of how many, the time, the rate and the percentiles of what is answered so far."""
     ours, theirs = pty.openpty()
-    arguments = ("--port", port_of(server), "--rate", "100:200:100", "--duration", "1", "--warmup", str(WARMUP))
+    arguments = ("--at", server.address, "--rate", "100:200:100", "--duration", "1", "--warmup", str(WARMUP))
     pid = os.posix_spawn(
         LOADTEST[0],
         [*LOADTEST, *arguments],

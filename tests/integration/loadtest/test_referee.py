@@ -117,8 +117,7 @@ def test_no_server_is_one_line() -> None:
 
 
 def test_the_command_rules_on_both_scenarios_beside_null(server: ReferenceServer) -> None:
-    port = server.address.rpartition(":")[2]
-    command = [*REFEREE, "--port", port, "--rate", "100", "--duration", "0.2", "--slo", "p50=1s"]
+    command = [*REFEREE, "--at", server.address, "--rate", "100", "--duration", "0.2", "--slo", "p50=1s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in (0, INVALID), done.stderr
     assert ("INVALID" in done.stdout) == (done.returncode == INVALID)
@@ -130,8 +129,7 @@ def test_the_command_rules_on_both_scenarios_beside_null(server: ReferenceServer
 
 def test_ctrl_c_ends_it_with_one_line(server: ReferenceServer) -> None:
     """Also within LoadGen, which an exception would take along."""
-    port = server.address.rpartition(":")[2]
-    command = [*REFEREE, "--port", port, "--duration", "60"]
+    command = [*REFEREE, "--at", server.address, "--duration", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for_loadgen(process)

@@ -4,11 +4,13 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import msgspec
@@ -170,6 +172,24 @@ def test_where_no_observer_is_a_line_says_what_to_do(command: list[str]) -> None
     assert failed.exit_code == 1
     for what in ("no observer answers at", "is `tickpath serve` running there", "--no-observer", "--observer"):
         assert what in failed.output
+
+
+@pytest.mark.parametrize("command", [["top", "--once"], ["slow"]])
+def test_what_speaks_no_http_is_no_observer(command: list[str]) -> None:
+    """As the port at which predictions are asked for."""
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(10_000)
+            connection.sendall(b"\x04\x00\x00\x00\x01abc\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        failed = run(*command, "--observer", f"127.0.0.1:{listener.getsockname()[1]}")
+        answered.result(60)
+    assert failed.exit_code == 1
+    assert "(what came is no HTTP)" in failed.output
 
 
 @pytest.mark.parametrize("url", ["ftp://there", "http://", "unix:/tmp/s", "http://a?b"])

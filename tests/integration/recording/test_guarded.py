@@ -123,7 +123,7 @@ def test_no_token_is_in_any_file(recorded: Path) -> None:
 
 
 def test_it_is_played_over_tls_with_a_token(recorded: Path, guarded: Secured) -> None:
-    words = (str(recorded), "--to", guarded.server.address, "--tls-ca", guarded.authority.path, "--speed", "max")
+    words = (str(recorded), "--at", guarded.server.address, "--tls-ca", guarded.authority.path, "--speed", "max")
     desk = ("--token-file", str(guarded.folder / "desk.token"))
     report = replay(*words, *desk, exit_code=7)
     assert (report["ending"], report["played"], report["unanswered"]) == ("complete", TOTAL, 0)
@@ -156,7 +156,7 @@ def test_what_is_wrong_with_tls_is_one_line(recorded: Path, guarded: Secured) ->
 
 
 def play(recorded: Path, server: Secured, *more: str, token: str = "") -> subprocess.CompletedProcess[str]:
-    words = ("replay", str(recorded), "--to", server.server.address, *more)
+    words = ("replay", str(recorded), "--at", server.server.address, *more)
     environment = os.environ | {"TICKPATH_TOKEN": token}
     command = [sys.executable, "-m", "tickpath.cli", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)

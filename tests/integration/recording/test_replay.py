@@ -42,7 +42,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 @pytest.mark.parametrize("speed", ["1", "10", "max"])
 def test_the_same_version_answers_the_same(recorded: tuple[Path, int], same: RunningServer, speed: str) -> None:
     folder, total = recorded
-    report = replay(str(folder), "--to", same.address, "--speed", speed)
+    report = replay(str(folder), "--at", same.address, "--speed", speed)
     assert (report["ending"], report["played"], report["compared"]) == ("complete", total, total)
     assert (report["same"], report["differ"], report["codes"]) == (total, 0, [])
     assert (report["left_out"], report["unanswered"], report["not_recorded"]) == ({}, 0, 0)
@@ -55,7 +55,7 @@ def test_the_same_version_answers_the_same(recorded: tuple[Path, int], same: Run
 
 def test_another_version_differs_and_is_told_by_how_much(recorded: tuple[Path, int], other: RunningServer) -> None:
     folder, total = recorded
-    report = replay(str(folder), "--to", other.address, "--speed", "max", exit_code=7)
+    report = replay(str(folder), "--at", other.address, "--speed", "max", exit_code=7)
     zeros = 3  # nothing times anything is nothing
     assert report["differ"] == 3 * COUNT - zeros
     assert report["same"] == total - report["differ"]
@@ -76,12 +76,12 @@ def test_one_model_alone_and_in_another_name(recorded: tuple[Path, int], tmp_pat
     folder, _ = recorded
     models: list[dict[str, Any]] = [write_models(tmp_path)[0] | {"name": "double", "version": "7"}]
     with serve(tmp_path, models) as server:
-        report = replay(str(folder), "--to", server.address, "--model", "scale=double@7", "--speed", "max")
+        report = replay(str(folder), "--at", server.address, "--model", "scale=double@7", "--speed", "max")
         assert (report["same"], report["played"]) == (3 * COUNT, 3 * COUNT)
         assert set(report["left_out"]) == {"of models that were not asked for"}
         replayed = [(pair["recorded"], pair["replayed"]) for pair in report["versions"]]
         assert replayed == [("1", "7")]
-        report = replay(str(folder), "--to", server.address, "--speed", "max")
+        report = replay(str(folder), "--at", server.address, "--speed", "max")
         assert report["left_out"]["of models that this server does not serve"] == 3 * COUNT + 2
 
 
@@ -98,7 +98,7 @@ def test_what_was_refused_then_and_is_answered_now_is_told(tmp_path: Path) -> No
         peer.send(Infer(1, 0, 1, [bad]))
         peer.receive()
     with serve(tmp_path, [models[0] | {"non_finite": "pass"}, models[1]]) as server:
-        report = replay(str(tmp_path / "recording"), "--to", server.address, exit_code=7)
+        report = replay(str(tmp_path / "recording"), "--at", server.address, exit_code=7)
     assert report["codes"] == [{"model": "scale", "recorded": "BAD_VALUE", "replayed": "OK", "count": 1}]
     assert report["decided_otherwise"] == 1
 
@@ -109,10 +109,10 @@ def test_a_time_of_it(recorded: tuple[Path, int], same: RunningServer) -> None:
     assert listing["requests"] == {"scale": 3 * COUNT, "window": 42}
     (segment,) = listing["segments"]
     assert (segment["state"], segment["torn"], listing["sessions"]) == ("closed", "", 5)
-    done = _run(str(folder), "--to", same.address, "--until", "2020-01-01")
+    done = _run(str(folder), "--at", same.address, "--until", "2020-01-01")
     assert done.returncode == 1
     assert "nothing to play" in done.stderr
-    report = replay(str(folder), "--to", same.address, "--from", "2020-01-01", "--speed", "max")
+    report = replay(str(folder), "--at", same.address, "--from", "2020-01-01", "--speed", "max")
     assert report["same"] == report["played"]
 
 
@@ -123,7 +123,7 @@ def test_a_torn_tail_is_told_and_the_rest_is_played(
     (segment,) = folder.glob("*.segment")
     torn = tmp_path / segment.with_suffix(".open").name
     torn.write_bytes(segment.read_bytes()[: segment.stat().st_size // 2 + 3])
-    report = replay(str(torn), "--to", same.address, "--speed", "max")
+    report = replay(str(torn), "--at", same.address, "--speed", "max")
     assert 0 < report["played"] < total
     assert report["differ"] == 0
     assert len(report["torn"]) == 1
@@ -133,7 +133,7 @@ def test_a_server_that_dies_ends_it(recorded: tuple[Path, int], tmp_path: Path) 
     folder, _ = recorded
     with serve(tmp_path, write_models(tmp_path), exit_code=None) as server:
         os.kill(server.ready.pid, signal.SIGSTOP)
-        command = [sys.executable, "-m", "tickpath.cli", "replay", str(folder), "--to", server.address]
+        command = [sys.executable, "-m", "tickpath.cli", "replay", str(folder), "--at", server.address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replaying:
             os.kill(server.ready.pid, signal.SIGKILL)
             _, errors = replaying.communicate(timeout=60)
@@ -144,7 +144,7 @@ def test_a_server_that_dies_ends_it(recorded: tuple[Path, int], tmp_path: Path) 
 def test_options_that_make_no_sense_are_told(recorded: tuple[Path, int], tmp_path: Path) -> None:
     folder, _ = recorded
     for wrong in (["--speed", "0"], ["--from", "noon"], ["--model", "a=@"]):
-        done = _run(str(folder), "--to", "127.0.0.1:1", *wrong)
+        done = _run(str(folder), "--at", "127.0.0.1:1", *wrong)
         assert done.returncode == 2, wrong
         assert "expected" in done.stderr
     done = _run(str(tmp_path), "--list")
@@ -153,12 +153,12 @@ def test_options_that_make_no_sense_are_told(recorded: tuple[Path, int], tmp_pat
 
 def test_for_people(recorded: tuple[Path, int], other: RunningServer) -> None:
     folder, _ = recorded
-    done = _run(str(folder), "--to", other.address, "--speed", "max")
+    done = _run(str(folder), "--at", other.address, "--speed", "max")
     assert done.returncode == 7
     assert "answers DIFFER, by up to" in done.stdout
     assert "the first 10 of" in done.stdout
     done = _run(str(folder))
-    assert (done.returncode, "expected --to ADDRESS" in done.stderr) == (2, True)
+    assert (done.returncode, "expected --at ADDRESS" in done.stderr) == (2, True)
     done = _run(str(folder), "--list")
     assert (done.returncode, done.stderr) == (0, "")
     assert "scale" in done.stdout

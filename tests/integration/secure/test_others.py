@@ -74,8 +74,8 @@ def test_commands_bring_a_token_from_the_environment_or_a_file(whole: Secured) -
 
 
 def test_the_load_test_brings_one_and_speaks_tls(whole: Secured) -> None:
-    _, _, port = whole.server.address.rpartition(":")
-    words = ["loadtest", "--port", port, "--tls-ca", whole.authority.path, "--model", "mlp", "--rate", "100"]
+    at, ca = whole.server.address, whole.authority.path
+    words = ["loadtest", "--at", at, "--tls-ca", ca, "--model", "mlp", "--rate", "100"]
     words += ["--duration", "1", "--warmup", "10", "--json", "-"]
     done = command(whole, *words, "--token-file", str(whole.folder / "desk.token"))
     assert done.returncode in (0, 5), done.stderr  # 5: this machine was too busy for its figures
@@ -85,9 +85,9 @@ def test_the_load_test_brings_one_and_speaks_tls(whole: Secured) -> None:
     refused = command(whole, *words, token=None)
     assert refused.returncode == 1
     assert "it has no token" in refused.stderr
-    unix = command(whole, "loadtest", "--uds", "s", "--tls", "--rate", "100")
+    unix = command(whole, "loadtest", "--at", "unix:s", "--tls-ca", ca, "--rate", "100")
     assert unix.returncode == 2
-    assert "a Unix socket is not encrypted" in unix.stderr
+    assert "--tls-ca is for tls://HOST:PORT, unix:s came" in unix.stderr
 
 
 def ask(url: str, token: str | None, body: Any = None, kind: str = "Bearer") -> tuple[int, Any, Any]:
@@ -242,11 +242,11 @@ def door(server: Secured, *words: str) -> Iterator[str]:
 
 
 def test_commands_that_speak_plainly_to_tls_say_so(whole: Secured) -> None:
-    _, _, port = whole.server.address.rpartition(":")
+    plain = whole.server.address.removeprefix("tls://")
     words = ("--model", "mlp", "--rate", "10", "--duration", "1")
     for done in (
-        command(whole, "loadtest", "--port", port, *words),
-        command(whole, "models", "list", "--at", f"127.0.0.1:{port}"),
+        command(whole, "loadtest", "--at", plain, *words),
+        command(whole, "models", "list", "--at", plain),
     ):
         assert done.returncode == 1
-        assert f"is it plain, not tls://127.0.0.1:{port}" in done.stderr
+        assert f"is it plain, not tls://{plain}" in done.stderr
