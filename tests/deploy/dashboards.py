@@ -45,8 +45,21 @@ def load(path: Path) -> dict[str, Any]:
     return dashboard
 
 
+def series_of_variables(dashboard: dict[str, Any]) -> list[Query]:
+    """What the values of its variables are taken from: the first word of each `label_values`."""
+    asked = [variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    series = [re.fullmatch(r"label_values\((.+), \w+\)", text) for text in asked]
+    assert all(series), asked
+    return [Query("variables", text, found[1]) for text, found in zip(asked, series, strict=True) if found]
+
+
+def annotations(dashboard: dict[str, Any]) -> list[Query]:
+    """What is marked in all panels, which is there only once it happened."""
+    return [Query("annotations", each["name"], each["expr"]) for each in dashboard["annotations"]["list"]]
+
+
 def queries(dashboard: dict[str, Any]) -> list[Query]:
-    """All that its panels and annotations ask for."""
+    """All that its panels ask for."""
     row, found = "", []
     for panel in dashboard["panels"]:
         if panel["type"] == "row":

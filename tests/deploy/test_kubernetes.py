@@ -140,6 +140,20 @@ def test_probes_ask_the_observer(layer: list[Manifest]) -> None:
     assert {probe["port"] for probe in asked.values()} == {"observer"}
 
 
+def test_a_rollout_waits_as_long_as_a_start_may_take(layer: list[Manifest]) -> None:
+    startup = container(layer)["startupProbe"]
+    patience_s = startup["periodSeconds"] * startup["failureThreshold"]
+    assert patience_s < one(layer, "Deployment")["spec"]["progressDeadlineSeconds"]
+
+
+def test_probes_are_patient_with_an_observer_that_steps_aside(layer: list[Manifest]) -> None:
+    """One late answer is neither a restart nor the loss of all clients."""
+    for name in ("readinessProbe", "livenessProbe"):
+        probe = container(layer)[name]
+        assert probe["timeoutSeconds"] >= 3
+        assert probe["failureThreshold"] >= 2
+
+
 def test_all_of_it_is_about_the_same_pods(layer: list[Manifest]) -> None:
     labels = one(layer, "Deployment")["spec"]["template"]["metadata"]["labels"]
     selectors = [

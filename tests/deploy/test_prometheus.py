@@ -3,6 +3,7 @@ for, and an alert fires."""
 
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deploy.dashboards import DASHBOARDS, OF_EACH_GPU, load, queries
+from tests.deploy.dashboards import DASHBOARDS, OF_EACH_GPU, annotations, load, queries, series_of_variables
 from tests.deploy.prometheus import Prometheus, scraping, wait_until
 from tests.deploy.rules import alerts, recorded
+from tests.operators import add_whole_version
 from tests.serving import RunningServer, serve
 
 from tickpath.client import Client
@@ -81,7 +83,8 @@ def test_the_server_is_scraped_and_the_rules_are_evaluated(scraped: Scraped) -> 
 def test_every_metric_that_rules_and_dashboards_name_is_there(scraped: Scraped) -> None:
     prometheus = scraped.prometheus
     expressions = [rule["expr"] for rule in (*alerts(), *recorded())]
-    expressions += [query.expression for path in DASHBOARDS for query in queries(load(path))]
+    asked = (queries, annotations, series_of_variables)
+    expressions += [query.expression for path in DASHBOARDS for each in asked for query in each(load(path))]
     named = {name for text in expressions for name in METRIC.findall(re.sub(r"\w+:tickpath\w+(:\w+)?", "", text))}
     named = {name for name in named if not name.startswith(OF_EACH_GPU)}
     assert len(named) > 30
@@ -95,6 +98,7 @@ def test_every_metric_that_rules_and_dashboards_name_is_there(scraped: Scraped) 
 def test_every_panel_finds_something(scraped: Scraped) -> None:
     """But for those of a GPU (`Query.is_of_gpu`)."""
     asked = [query for path in DASHBOARDS for query in queries(load(path)) if not query.is_of_gpu]
+    asked += [query for path in DASHBOARDS for query in series_of_variables(load(path))]
     assert len(asked) > 30
 
     def empty() -> list[str]:
@@ -131,3 +135,19 @@ def test_a_reload_that_is_refused_is_an_alert(scraped: Scraped) -> None:
     quiet = {"TickpathDown", "TickpathNoTargets", "TickpathNotReady", "TickpathRecordsLost", "TickpathEngineFailed"}
     fired = {alert["labels"]["alertname"] for alert in scraped.prometheus.ask("alerts")["alerts"]}
     assert not fired & quiet
+
+
+def test_annotations_mark_what_happened(scraped: Scraped) -> None:
+    """The alert of the test before, and a reload that is taken."""
+    shutil.rmtree(scraped.models / "mlp" / "2", ignore_errors=True)
+    add_whole_version(scraped.models, "mlp", "3", build("mlp"))
+    os.kill(scraped.server.ready.pid, signal.SIGHUP)
+    marked = [query for path in DASHBOARDS for query in annotations(load(path))]
+    assert {query.panel for query in marked} == {"Alerts", "Reloads"}
+    seen: set[str] = set()
+
+    def all_were_seen() -> bool:
+        seen.update(query.panel for query in marked if scraped.prometheus.query(query.chosen))
+        return len(seen) == len(marked)
+
+    wait_until(all_were_seen, scraped.server.log.read_text)

@@ -1,9 +1,11 @@
 """`tickpath doctor` on this very machine."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 DOCTOR = (sys.executable, "-m", "tickpath.cli", "doctor")
 
@@ -26,6 +28,28 @@ def test_it_measures_and_finds_this_host_usable() -> None:
     assert "3,000 blocking round trips" in found["TCP floor"]["found"]
     assert sum(told["counts"].values()) == len(told["findings"]) == 22
     assert done.returncode == (1 if told["counts"]["fail"] else 0)
+
+
+def test_its_json_is_as_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "OPERATING.md").read_text()
+    example = re.search(r'{"findings":.*?}}', text, re.DOTALL)
+    assert example
+    documented, told = json.loads(example[0]), json.loads(run("--seconds", "0", "--json").stdout)
+    assert told.keys() == documented.keys()
+    assert told["counts"].keys() == documented["counts"].keys()
+    for finding in told["findings"]:
+        assert finding.keys() == documented["findings"][0].keys()
+        assert finding["verdict"] in documented["counts"]
+        assert bool(finding["remedy"]) == (finding["verdict"] in ("warn", "fail"))
+
+
+def test_without_proc_it_says_what_it_does_not_see() -> None:
+    sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/proc", "--unshare-user", "--uid", "65534"]
+    command = [*sandbox, *DOCTOR, "--seconds", "0", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    verdicts = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)["findings"]}
+    unseen = {check for check, verdict in verdicts.items() if verdict == "unseen"}
+    assert {"stolen time", "swap", "NUMA balancing", "cgroup quota", "timer slack", "NVIDIA driver"} <= unseen
 
 
 def test_what_fails_is_the_exit_code_and_names_its_remedy() -> None:

@@ -48,6 +48,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 def scrape(server: RunningServer) -> Scrape:
+    with Client(server.address) as client:
+        client.ping()  # behind it, what was answered has been counted
     with urllib.request.urlopen(f"{server.ready.observer}/metrics", timeout=30) as response:
         return Scrape(response.read().decode())
 

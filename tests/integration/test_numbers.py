@@ -87,6 +87,8 @@ def client(server: RunningServer) -> Iterator[Client]:
 
 def counted(server: RunningServer, model: str) -> dict[str, float]:
     """Requests by what was seen of them; all reasons are there from the start."""
+    with Client(server.address) as client:
+        client.ping()  # behind it, what was answered has been counted
     with urllib.request.urlopen(f"{server.ready.observer}/metrics", timeout=30) as response:
         scrape = Scrape(response.read().decode())
     reasons = ("input_non_finite", "output_non_finite", "output_out_of_bounds")

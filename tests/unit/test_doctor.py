@@ -1,7 +1,10 @@
 """What `tickpath doctor` makes of hosts that are not at hand: made-up trees of /proc and /sys."""
 
+import errno
 import os
 import resource
+import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +103,8 @@ def test_memory(tmp_path: Path) -> None:
     says(memory.huge_pages(tree(tmp_path, {path: "[always] madvise never"})), Verdict.WARN, "echo madvise")
     says(memory.swap(tree(tmp_path, {"proc/swaps": "Filename Type"})), Verdict.OK)
     says(memory.swap(tree(tmp_path, {"proc/swaps": "Filename Type\n/dev/sda2 partition"})), Verdict.WARN, "/dev/sda2")
+    says(memory.numa_balancing(tree(tmp_path, {})), Verdict.UNSEEN)
+    says(memory.numa_balancing(tree(tmp_path, {"proc/sys/kernel/ostype": "Linux"})), Verdict.OK, "has none")
     says(memory.numa_balancing(tree(tmp_path, {"proc/sys/kernel/numa_balancing": "1"})), Verdict.WARN)
     says(memory.numa_balancing(tree(tmp_path, {"proc/sys/kernel/numa_balancing": "0"})), Verdict.OK)
     says(memory.judge_locked(8 * 2**20, may_lock_all=False), Verdict.WARN, "8192 KiB", "LimitMEMLOCK")
@@ -123,21 +128,38 @@ def test_limits(tmp_path: Path) -> None:
     says(limits.timer_slack(tree(tmp_path, {"proc/self/timerslack_ns": "1000000"})), Verdict.WARN, "1000 µs")
 
 
+MOUNTS = "proc/self/mountinfo"
+UNIFIED = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw"
+OF_CPU = "31 23 0:27 {top} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
+
+
 def test_quota_of_either_generation_of_control_groups(tmp_path: Path) -> None:
-    says(limits.quota(tree(tmp_path / "none", {"proc/self/cgroup": "0::/"})), Verdict.OK)
-    two = {"proc/self/cgroup": "0::/pod", "sys/fs/cgroup/pod/cpu.max": "max 100000"}
+    group, stat = "sys/fs/cgroup/slice/unit", "usage_usec 7\nnr_throttled 0"
+    two = {"proc/self/cgroup": "0::/slice/unit", MOUNTS: UNIFIED, f"{group}/cpu.stat": stat}
     says(limits.quota(tree(tmp_path / "two", two)), Verdict.OK)
-    two = {"sys/fs/cgroup/pod/cpu.max": "200000 100000", "sys/fs/cgroup/pod/cpu.stat": "usage_usec 7\nnr_throttled 0"}
-    says(limits.quota(tree(tmp_path / "two", two)), Verdict.WARN, "100 ms", "cpuset")
-    says(
-        limits.quota(tree(tmp_path / "two", {"sys/fs/cgroup/pod/cpu.stat": "nr_throttled 12"})),
-        Verdict.FAIL,
-        "12 times",
-    )
-    one = {"proc/self/cgroup": "4:memory:/m\n1:cpu,cpuacct:/c", "sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us": "-1"}
+    says(limits.quota(tree(tmp_path / "two", {f"{group}/cpu.max": "max 100000"})), Verdict.OK)
+    says(limits.quota(tree(tmp_path / "two", {f"{group}/cpu.max": "200000 100000"})), Verdict.WARN, "100 ms", "cpuset")
+    throttled = {f"{group}/cpu.stat": "nr_throttled 12"}
+    says(limits.quota(tree(tmp_path / "two", throttled)), Verdict.FAIL, "12 times")
+    group = "sys/fs/cgroup/cpu,cpuacct/c"
+    one = {"proc/self/cgroup": "4:memory:/m\n1:cpu,cpuacct:/c", MOUNTS: OF_CPU.format(top="/")}
+    one |= {f"{group}/cpu.stat": "nr_throttled 0", f"{group}/cpu.cfs_quota_us": "-1"}
     says(limits.quota(tree(tmp_path / "one", one)), Verdict.OK)
-    one = {"sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us": "50000"}
-    says(limits.quota(tree(tmp_path / "one", one)), Verdict.WARN)
+    says(limits.quota(tree(tmp_path / "one", {f"{group}/cpu.cfs_quota_us": "50000"})), Verdict.WARN)
+
+
+def test_a_quota_above_the_servers_own_group_counts(tmp_path: Path) -> None:
+    """As of a systemd slice, or of a container, whose own group is at the mount."""
+    stat = "nr_throttled 0"
+    files = {"proc/self/cgroup": "0::/slice/unit", MOUNTS: UNIFIED, "sys/fs/cgroup/slice/unit/cpu.stat": stat}
+    files |= {"sys/fs/cgroup/slice/unit/cpu.max": "max 100000", "sys/fs/cgroup/slice/cpu.stat": stat}
+    says(limits.quota(tree(tmp_path / "slice", files)), Verdict.OK)
+    says(limits.quota(tree(tmp_path / "slice", {"sys/fs/cgroup/slice/cpu.max": "100 1000"})), Verdict.WARN)
+    files = {"proc/self/cgroup": "1:cpu,cpuacct:/pod/c", MOUNTS: OF_CPU.format(top="/pod/c")}
+    files |= {
+        f"sys/fs/cgroup/cpu,cpuacct/{name}": text for name, text in (("cpu.stat", stat), ("cpu.cfs_quota_us", "5"))
+    }
+    says(limits.quota(tree(tmp_path / "pod", files)), Verdict.WARN)
 
 
 INTERRUPTS = """\
@@ -155,6 +177,7 @@ def test_interrupts(tmp_path: Path) -> None:
         "proc/irq/120/effective_affinity_list": "2",
         "proc/irq/121/effective_affinity_list": "2",
     }
+    says(network.interrupts(tree(tmp_path, {})), Verdict.UNSEEN)
     says(network.interrupts(tree(tmp_path, files)), Verdict.WARN, "eth0-rx-0 (120) on 2", "smp_affinity_list")
     says(network.interrupts(tree(tmp_path, {"proc/irq/120/effective_affinity_list": "0"})), Verdict.OK)
     says(network.interrupts(tree(tmp_path, {}, FREE)), Verdict.WARN, "not pinned")
@@ -172,7 +195,9 @@ def test_network(tmp_path: Path) -> None:
 
 
 def test_gpu(tmp_path: Path) -> None:
-    says(gpu.driver(tree(tmp_path, {})), Verdict.OK, "CPU")
+    says(gpu.driver(tree(tmp_path, {})), Verdict.UNSEEN)
+    says(gpu.persistence(tree(tmp_path, {})), Verdict.UNSEEN)
+    says(gpu.driver(tree(tmp_path, {"proc/driver/rtc": "no alarm"})), Verdict.OK, "CPU")
     says(gpu.persistence(tree(tmp_path, {})), Verdict.OK, "no GPU")
     version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build"
     host = tree(tmp_path, {"proc/driver/nvidia/version": version})
@@ -187,7 +212,46 @@ def test_what_was_measured() -> None:
     says(measured.judge_round_trips(np.full(100, 200_000)), Verdict.WARN, "wake-ups")
 
 
-def test_every_look_gives_a_finding_even_where_nothing_is_told(tmp_path: Path) -> None:
+# Of this process and this installation, whatever the files say.
+NOT_OF_FILES = {"locked memory", "open files", "GPU runtimes"}
+
+
+def test_where_nothing_is_told_nothing_is_well(tmp_path: Path) -> None:
     findings = [look() for look in looks(Host(PINNED, tmp_path), 0)]
     assert len({finding.check for finding in findings}) == len(findings) == 20
     assert all(finding.found for finding in findings)
+    well = {finding.check for finding in findings if finding.verdict is Verdict.OK}
+    assert well <= NOT_OF_FILES
+
+
+@dataclass(frozen=True)
+class Odd(Host):
+    """Every file is there, and says something else than Linux would."""
+
+    said: str = ""
+
+    def text(self, _path: str) -> str:
+        return self.said
+
+    def glob(self, pattern: str) -> list[str]:
+        return [pattern.replace("*", "0").replace("[0-9]", "0")]
+
+
+@pytest.mark.parametrize("cpus", [PINNED, FREE])
+@pytest.mark.parametrize(
+    "said",
+    ["", "\n \n", ":", "0:\n1:cpu", "a b\n\nc", "cpu0 a b c d e f g h", "CPU2\n 3: x y", "²-²", "5-", "9-1", "\x00"],
+)
+def test_every_look_gives_a_finding_whatever_is_told(tmp_path: Path, said: str, cpus: frozenset[int]) -> None:
+    host = Odd(cpus, tmp_path, said)
+    for name in ("cgroup", "mountinfo"):
+        tree(tmp_path, {f"proc/self/{name}": said})
+    assert all(finding.found for finding in (look() for look in looks(host, 0)))
+
+
+def test_without_a_loopback_only_its_floor_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_server", unreachable)
+    says(measured.round_trips(), Verdict.UNSEEN, "Network is unreachable")

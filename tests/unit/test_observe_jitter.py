@@ -11,8 +11,9 @@ from time import monotonic_ns
 import numpy as np
 import pytest
 
+from tickpath.cgroups import cpu_groups
 from tickpath.observe import jitter as jitter_module
-from tickpath.observe.cgroup import Throttling, cpu_groups
+from tickpath.observe.cgroup import Throttling
 from tickpath.observe.histograms import Ints
 from tickpath.observe.jitter import SLOW_LOOKS, Jitter
 from tickpath.observe.kept import Word
@@ -261,6 +262,8 @@ def test_a_container_sees_its_group_at_the_mount(tmp_path: Path) -> None:
         (V2, V1_MOUNTS),
         (V1, V2_MOUNTS),
         ("0::/other\n", "30 23 0:26 /pod {root} rw - cgroup2 c rw\n"),
+        ("what is this\n", V2_MOUNTS),
+        (V2, "what is this\n"),
     ],
 )
 def test_without_a_quota_nothing_is_throttled(tmp_path: Path, cgroup: str, mounts: str) -> None:

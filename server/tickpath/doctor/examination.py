@@ -17,4 +17,4 @@ def looks(host: Host, seconds: float) -> Iterator[Look]:
             yield partial(check, host)
     if seconds:
         yield lambda: measured.judge_hiccups(measured.spin(host, seconds))
-        yield lambda: measured.judge_round_trips(measured.round_trips_ns())
+        yield measured.round_trips

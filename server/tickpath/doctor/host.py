@@ -34,6 +34,13 @@ class Host:
         except ValueError:
             return None
 
+    def tells(self, path: str) -> bool:
+        """Whether a file or folder is there, so that what is not in it is not on this machine either."""
+        try:
+            return (self.root / path).exists()
+        except OSError:
+            return False
+
     def glob(self, pattern: str) -> list[str]:
         """Paths that exist, in order, as the other methods take them."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.glob(pattern))
@@ -50,7 +57,7 @@ def cpu_list(text: str) -> frozenset[int]:
     cpus: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not first.isdecimal() or not (last or first).isdecimal():
             return frozenset()
         cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)

@@ -1,8 +1,10 @@
 """Limits of this process, and the clock it reads."""
 
+import re
 import resource
 from typing import Final
 
+from tickpath.cgroups import cpu_groups
 from tickpath.doctor.finding import Finding, fail, ok, unseen, warn
 from tickpath.doctor.host import Host
 
@@ -32,30 +34,29 @@ def judge_open_files(limit: int) -> Finding:
 
 
 def quota(host: Host) -> Finding:
-    """Whether a control group takes the processor away, and has done so."""
+    """Whether a control group, its own or one above it, takes the processor away, and has done so."""
     check = "cgroup quota"
-    groups = dict(line.split(":", 2)[1:] for line in (host.text("proc/self/cgroup") or "").splitlines())
-    for controllers, group in groups.items():
-        if controllers == "":
-            folder = f"sys/fs/cgroup{group.rstrip('/')}"
-            limited = (host.text(f"{folder}/cpu.max") or "max").split()[0] != "max"
-        elif "cpu" in controllers.split(","):
-            folder = f"sys/fs/cgroup/{controllers}{group.rstrip('/')}"
-            limited = (host.number(f"{folder}/cpu.cfs_quota_us") or -1) > 0
-        else:
-            continue
-        throttled = _throttled(host.text(f"{folder}/cpu.stat") or "")
-        remedy = "whole processors by a cpuset, without a CPU quota (Kubernetes: static CPU manager, requests = limits)"
-        if throttled:
-            return fail(check, f"stopped {throttled} times by its quota", remedy)
-        if limited:
-            return warn(check, "there is one: it stops the server for up to 100 ms when it is used up", remedy)
+    folders = [str(path.relative_to(host.root)) for path in cpu_groups("self", host.root / "proc", host.root)]
+    if not folders:
+        return unseen(check, "control groups are not mounted here")
+    throttled = sum(_throttled(host.text(f"{folder}/cpu.stat") or "") for folder in folders)
+    remedy = "whole processors by a cpuset, without a CPU quota (Kubernetes: static CPU manager, requests = limits)"
+    if throttled:
+        return fail(check, f"stopped {throttled} times by its quota", remedy)
+    if any(_is_limited(host, folder) for folder in folders):
+        return warn(check, "there is one: it stops the server for up to 100 ms when it is used up", remedy)
     return ok(check, "none")
 
 
+def _is_limited(host: Host, folder: str) -> bool:
+    """By either generation's file; the group at the top has none."""
+    limit = (host.text(f"{folder}/cpu.max") or "max").partition(" ")[0]
+    return limit != "max" or (host.number(f"{folder}/cpu.cfs_quota_us") or -1) > 0
+
+
 def _throttled(stat: str) -> int:
-    values = dict(line.split(maxsplit=1) for line in stat.splitlines() if " " in line)
-    return int(values.get("nr_throttled", 0))
+    count = re.search(r"^nr_throttled (\d+)$", stat, re.MULTILINE)
+    return int(count[1]) if count else 0
 
 
 def clock_source(host: Host) -> Finding:

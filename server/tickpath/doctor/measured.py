@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from tickpath.doctor.finding import Finding, ok, warn
+from tickpath.doctor.finding import Finding, ok, unseen, warn
 from tickpath.doctor.host import Host
 
 # A look at the clock takes 0.1 µs here, and a tick of the kernel's timer some 5: what is longer is somebody else.
@@ -70,6 +70,14 @@ def judge_hiccups(hiccups: Hiccups) -> Finding:
     if hiccups.worst_ns <= GAP_NS_MAX:
         return ok("hiccups", found)
     return warn("hiccups", found, "what is warned of above; no request is quicker than the gap that it falls into")
+
+
+def round_trips() -> Finding:
+    """The floor under every request that comes by TCP."""
+    try:
+        return judge_round_trips(round_trips_ns())
+    except OSError as error:
+        return unseen("TCP floor", f"no connection over loopback: {error.strerror or error}")
 
 
 def round_trips_ns(count: int = ROUND_TRIPS) -> "np.typing.NDArray[np.int64]":

@@ -34,7 +34,7 @@ def swap(host: Host) -> Finding:
     text = host.text("proc/swaps")
     if text is None:
         return unseen(check, "/proc/swaps does not tell")
-    areas = [line.split()[0] for line in text.splitlines()[1:]]
+    areas = [line.split()[0] for line in text.splitlines()[1:] if line.strip()]
     return warn(check, f"on {', '.join(areas)}", "swapoff -a") if areas else ok(check, "none")
 
 
@@ -43,7 +43,8 @@ def numa_balancing(host: Host) -> Finding:
     check = "NUMA balancing"
     number = host.number("proc/sys/kernel/numa_balancing")
     if number is None:
-        return ok(check, "the kernel has none")
+        told = host.tells("proc/sys/kernel")
+        return ok(check, "the kernel has none") if told else unseen(check, "/proc/sys does not tell")
     return warn(check, "on", "sysctl kernel.numa_balancing=0") if number else ok(check, "off")
 
 

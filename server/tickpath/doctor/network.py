@@ -27,6 +27,8 @@ def interrupts(host: Host) -> Finding:
     if (cpu := host.pinned) is None:
         return warn(check, "the server is not pinned, so any may hit it", "serve --cpu N (and doctor --cpu N)")
     counts = _counts(host.text("proc/interrupts") or "", cpu)
+    if counts is None:
+        return unseen(check, f"/proc/interrupts does not tell of {cpu}")
     here = []
     for irq, (count, name) in counts.items():
         allowed = host.text(f"proc/irq/{irq}/effective_affinity_list") or host.text(f"proc/irq/{irq}/smp_affinity_list")
@@ -38,18 +40,18 @@ def interrupts(host: Host) -> Finding:
     return warn(check, f"{', '.join(here[:4])} on {cpu}", f"echo {others} > /proc/irq/N/smp_affinity_list")
 
 
-def _counts(text: str, cpu: int) -> dict[int, tuple[int, str]]:
-    """How often each device's interrupt came to a processor, and the device's name."""
+def _counts(text: str, cpu: int) -> dict[int, tuple[int, str]] | None:
+    """How often each device's interrupt came to a processor, and the device's name. None: it is not told of."""
     header, *lines = text.splitlines() or [""]
     columns = header.split()
     if f"CPU{cpu}" not in columns:
-        return {}
+        return None
     column = columns.index(f"CPU{cpu}")
     found = {}
     for line in lines:
         irq, _, rest = line.partition(":")
         words = rest.split()
-        if irq.strip().isdigit() and len(words) > len(columns):
+        if irq.strip().isdecimal() and len(words) > len(columns) and words[column].isdecimal():
             found[int(irq)] = (int(words[column]), words[-1])
     return found
 

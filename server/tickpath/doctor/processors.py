@@ -82,8 +82,8 @@ def isolated(host: Host) -> Finding:
 def steal(host: Host) -> Finding:
     """How much of the processors' time other guests had, since the machine was started."""
     check = "stolen time"
-    lines = re.findall(r"^cpu\d+ (.+)$", host.text("proc/stat") or "", re.MULTILINE)
-    counts = [list(map(int, line.split())) for line in lines]
+    lines: list[str] = re.findall(r"^cpu\d+ (.+)$", host.text("proc/stat") or "", re.MULTILINE)
+    counts = [[int(word) for word in line.split() if word.isdecimal()] for line in lines]
     total = sum(sum(each[:8]) for each in counts)
     if not total or any(len(each) < 8 for each in counts):
         return unseen(check, "/proc/stat does not tell")
@@ -100,6 +100,8 @@ def numa(host: Host) -> Finding:
         int(path.rpartition("node")[2]): cpu_list(host.text(f"{path}/cpulist") or "")
         for path in host.glob("sys/devices/system/node/node[0-9]*")
     }
+    if not nodes and not host.tells("sys/devices/system/cpu"):
+        return unseen(check, "/sys does not tell")
     if len(nodes) < 2:
         return ok(check, "one node")
     here = {number for number, cpus in nodes.items() if cpus & host.cpus}

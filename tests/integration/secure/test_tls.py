@@ -1,6 +1,8 @@
 """TLS on the TCP port, with real certificates: who gets through, who does not, and how that ends."""
 
 import asyncio
+import random
+import shutil
 import socket
 import ssl
 import subprocess
@@ -20,7 +22,7 @@ from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_config, write_zoo
 
 from tickpath.client import AsyncClient, Client, ConnectError, RefusedError, Tls, UnauthenticatedError
-from tickpath.wire import Code
+from tickpath.wire import PROTOCOL_VERSION, Code, Hello, encode_frame
 
 ROW: Final = np.zeros((1, 64), np.float32)
 WIDE: Final = 64 * 1024
@@ -147,6 +149,79 @@ def test_a_handshake_cut_off_at_any_byte_harms_nobody(shared: Secured) -> None:
     with shared.client("desk") as client:
         client.ping()
     assert "Traceback" not in shared.server.log.read_text()
+
+
+def _mutated(chance: random.Random, data: bytes) -> bytes:
+    """A first flight that is no longer one, or not only."""
+    kind = chance.randrange(5)
+    if kind == 0:
+        return chance.randbytes(chance.randint(1, 4000))
+    if kind == 1:  # a record as long as one may not be
+        return b"\x16\x03\x01\xff\xff" + chance.randbytes(50)
+    if kind == 2:  # data before the keys
+        return data + b"\x17\x03\x03\x40\x00" + chance.randbytes(300)
+    if kind == 3:
+        return data + data
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 5)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def test_any_bytes_at_the_tls_port_harm_nobody(shared: Secured) -> None:
+    """Mutated first flights, from a seed: each connection ends, and who is known is served."""
+    chance = random.Random(11)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context(shared.authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
+    data = outgoing.read()
+    for _ in range(60):
+        with shared.server.connect() as connection, suppress(ConnectionError):
+            connection.settimeout(60)
+            connection.sendall(_mutated(chance, data))
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
+    with shared.client("desk", timeout_s=60) as client:
+        assert client.infer("mlp", ROW).version == "1"
+    assert "Traceback" not in shared.server.log.read_text()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_record_with_a_flipped_bit_ends_its_session(shared: Secured, version: ssl.TLSVersion) -> None:
+    made = context(shared.authority)
+    made.minimum_version = made.maximum_version = version
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = made.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with shared.server.connect() as connection:
+        connection.settimeout(60)
+        done = False
+        while not done:
+            try:
+                tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                connection.sendall(outgoing.read())
+                incoming.write(connection.recv(1 << 16))
+        connection.sendall(outgoing.read())
+        tls.write(encode_frame(Hello(PROTOCOL_VERSION, "peer", TOKENS["desk"])))
+        record = bytearray(outgoing.read())
+        record[-1] ^= 1
+        connection.sendall(record)
+        with suppress(ConnectionError):
+            while connection.recv(1 << 16):
+                pass
+    eventually(lambda: scrape(shared.server).value("tickpath_sessions") == 0, "the end of that session")
+    assert "Traceback" not in shared.server.log.read_text()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, whose s_client asks for it, is not here")
+def test_a_renegotiation_is_refused(shared: Secured) -> None:
+    """Each would be a handshake that no limit sees."""
+    command = ["openssl", "s_client", "-tls1_2", "-connect", shared.server.address.removeprefix("tls://")]
+    done = subprocess.run(command, input=b"R\n", capture_output=True, timeout=100, check=False)
+    assert b"RENEGOTIATING" in done.stdout + done.stderr, "or nothing was asked for"
+    assert b"no renegotiation" in done.stderr
 
 
 def test_a_certificate_says_who_comes(tmp_path: Path) -> None:
