@@ -1,14 +1,19 @@
 """What a request costs by the Open Inference Protocol's door, beside the native client on the same model, in one run.
 
-    python -m bench.door_overhead [ROUND_TRIPS]
+    python -m bench.door_overhead [ROUND_TRIPS] [TRITONSERVER]
 
 One request at a time, 64 floats in and 3 out (the zoo's mlp). The runs alternate, so that a busy machine disturbs all
 alike. The door's rows are what tritonclient sees, its own work included; `live` is the same client asking the door for
-nothing that the core does.
+nothing that the core does. TRITONSERVER, Triton's own program, is asked that too where it is given, without a model:
+what the protocol costs where its server is written in C++. It comes with nvidia-pytriton, needs no GPU, and stands in
+build/triton/pytriton/tritonserver/bin after
+
+    .venv/bin/pip install --no-deps --target build/triton nvidia-pytriton==0.7.0
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,6 +48,46 @@ def served(folder: Path) -> Iterator[dict[str, Any]]:
         server.terminate()
 
 
+@contextmanager
+def triton(program: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Triton's server without a model: its addresses for REST and gRPC."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    command = [program, "--model-repository", str(folder), "--model-control-mode", "explicit", "--allow-metrics", "0"]
+    for side, address in zip(("http", "grpc"), addresses, strict=True):
+        host, port = address.split(":")
+        command += [f"--{side}-address", host, f"--{side}-port", port]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            with tritonclient.http.InferenceServerClient(addresses[0]) as client:
+                while not answers(client):
+                    assert server.poll() is None, f"{program} ended with {server.returncode}"
+                    time.sleep(0.1)
+            yield addresses[0], addresses[1]
+        finally:
+            server.terminate()
+
+
+def free_ports(count: int) -> list[int]:
+    """Such as nobody listens at now."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+def answers(client: tritonclient.http.InferenceServerClient) -> bool:
+    try:
+        return bool(client.is_server_live())
+    except OSError:
+        return False
+
+
+def live(rest_address: str, grpc_address: str, stack: ExitStack) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The call that asks nothing of a model, by REST and by gRPC."""
+    rest = stack.enter_context(tritonclient.http.InferenceServerClient(rest_address))
+    calls = stack.enter_context(tritonclient.grpc.InferenceServerClient(grpc_address))
+    return rest.is_server_live, calls.is_server_live
+
+
 def ways(ready: dict[str, Any], stack: ExitStack) -> dict[str, Callable[[], object]]:
     """One call by each way."""
     native = {name: stack.enter_context(Client(ready[name])) for name in ("address", "uds")}
@@ -74,9 +119,14 @@ def timed(call: Callable[[], object], round_trips: int) -> list[int]:
 
 def main() -> None:
     round_trips = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    program = sys.argv[2] if len(sys.argv) > 2 else ""
     busy = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as ready, ExitStack() as stack:
         calls = ways(ready, stack)
+        if program:
+            (Path(folder) / "no models").mkdir()
+            addresses = stack.enter_context(triton(program, Path(folder) / "no models"))
+            calls["Triton, REST live"], calls["Triton, gRPC live"] = live(*addresses, stack)
         taken_ns: dict[str, list[int]] = {name: [] for name in calls}
         for number in range(ROUNDS + 1):
             for name, call in calls.items():

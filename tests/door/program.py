@@ -1,4 +1,4 @@
-"""`program.py kserve|triton REST-URL GRPC-ADDRESS`: asks a door with somebody else's client, in their environment.
+"""`program.py kserve|triton|health REST-URL GRPC-ADDRESS`: asks a door with others' client, in their environment.
 
 Ends with 0 if all is answered as it should be. One client only: both describe the same messages, which a process may do
 once.
@@ -51,9 +51,22 @@ def ask_with_triton(url: str, address: str) -> None:
             assert client.get_inference_statistics("float32") is not None
 
 
+def ask_for_health(address: str) -> None:
+    import grpc
+    from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+    from grpc_health.v1.health_pb2_grpc import HealthStub
+
+    with grpc.insecure_channel(address) as channel:
+        for service in ("", "inference.GRPCInferenceService"):
+            answer = HealthStub(channel).Check(HealthCheckRequest(service=service))
+            assert answer.status == HealthCheckResponse.SERVING
+
+
 if __name__ == "__main__":
     client, *where = sys.argv[1:]
     if client == "kserve":
         asyncio.run(ask_with_kserve(*where))
+    elif client == "health":
+        ask_for_health(where[1])
     else:
         ask_with_triton(*where)

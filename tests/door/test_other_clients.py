@@ -1,5 +1,5 @@
-"""KServe's client and Triton's newest. They ask for another protobuf than the rest of the tests have, so they are in an
-environment of their own, which `make test-door` makes."""
+"""KServe's client, Triton's newest, and gRPC's own of its health service. They ask for another protobuf than the rest
+of the tests have, so they are in an environment of their own, which `make test-door` makes."""
 
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield server
 
 
-@pytest.mark.parametrize("client", ["kserve", "triton"])
+@pytest.mark.parametrize("client", ["kserve", "triton", "health"])
 def test_they_are_answered(server: RunningServer, client: str) -> None:
     command = [str(ROOT / "build/clients/bin/python"), str(ROOT / "tests/door/program.py"), client]
     command += [str(server.ready.oip), str(server.ready.oip_grpc)]

@@ -6,7 +6,16 @@ from tickpath.door.tensors import datatype_name
 from tickpath.door.upstream import Listing
 from tickpath.wire import ModelInfo, TensorInfo
 
-EXTENSIONS: Final = ("binary_tensor_data", "model_repository", "statistics", "model_configuration")
+# By the names under which Triton documents each.
+EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "model_repository",
+    "statistics",
+    "model_configuration",
+    "schedule_policy",
+    "sequence",
+    "sequence(string_id)",
+)
 PLATFORM: Final = "tickpath"
 
 

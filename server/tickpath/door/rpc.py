@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from tickpath.client import BadMessageError, ConnectError, TickpathError, UnknownModelError
 from tickpath.door import describe, grpc_body
 from tickpath.door.callers import Callers
+from tickpath.door.grpc_health import health_handler
 from tickpath.door.proto import open_inference_pb2 as messages
 from tickpath.door.services import Services
 from tickpath.door.statuses import grpc_status
@@ -179,5 +180,5 @@ def make_server(callers: Callers, message_bytes_max: int) -> grpc.aio.Server:
         ("grpc.max_concurrent_streams", CALLS_MAX),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
-    server.add_generic_rpc_handlers([Rpc(callers).handler()])
+    server.add_generic_rpc_handlers([Rpc(callers).handler(), health_handler(callers, SERVICE)])
     return server

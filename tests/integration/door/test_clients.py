@@ -142,7 +142,9 @@ def test_health_and_metadata(server: RunningServer, side: str) -> None:
         assert client.is_server_ready()
         ready = [client.is_model_ready(*model) for model in (("two",), ("float32", "7"), ("float32", "8"), ("nope",))]
         assert ready == [True, True, False, False]
-        assert plain(client, "get_server_metadata")["name"] == "tickpath"
+        about = plain(client, "get_server_metadata")
+        assert about["name"] == "tickpath"
+        assert {"binary_tensor_data", "schedule_policy", "sequence"} < set(about["extensions"])
         metadata = plain(client, "get_model_metadata", "two")
         assert [tensor["name"] for tensor in metadata["inputs"]] == ["data", "state"]
         assert [list(map(int, tensor["shape"])) for tensor in metadata["inputs"]] == [[-1, 4, 3], [1, -1, 5]]

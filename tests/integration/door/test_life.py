@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from tests.doors import Triton, ask, floats, oip, request_of
+from grpc import RpcError, StatusCode
+from tests.doors import Triton, ask, floats, health, oip, request_of
 from tests.integration.hostile.arena import eventually
 from tests.onnx_models import one_node, save, slow
 from tests.processes import children, serve_until_end, wait_until_ended
@@ -24,6 +25,7 @@ from tests.repositories import add_version, scale
 from tests.serving import RunningServer, serve
 from tritonclient.utils import InferenceServerException
 
+from tickpath.door.grpc_health import NOT_SERVING, SERVING
 from tickpath.door.settings import DoorReady
 
 ECHO = request_of(floats(1))
@@ -129,12 +131,18 @@ def test_a_door_alone_waits_for_its_core_and_outlives_it(tmp_path: Path) -> None
                 assert client.is_server_live()
                 assert not client.is_server_ready()
                 assert not client.is_model_ready("echo")
+                assert health(ready.grpc) == NOT_SERVING
                 with pytest.raises(InferenceServerException) as refused:
                     client.get_model_metadata("echo")
                 assert refused.value.status() == "StatusCode.UNAVAILABLE"
             with serve(tmp_path, [echo(tmp_path)]):
                 assert status_of(alone, "v2/health/ready") == 200
                 assert status_of(alone, INFER, ECHO) == 200
+                assert health(ready.grpc) == SERVING
+                assert health(ready.grpc, b"inference.GRPCInferenceService") == SERVING
+                with pytest.raises(RpcError) as unknown:
+                    health(ready.grpc, b"inference.Nothing")
+                assert unknown.value.code() == StatusCode.NOT_FOUND
 
 
 def test_more_at_once_than_one_client_may_have_is_503(tmp_path: Path) -> None:

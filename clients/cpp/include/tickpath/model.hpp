@@ -99,7 +99,7 @@ struct Tensor {
     std::uint64_t bytes_at(std::uint64_t rows) const { return info.batch_axis < 0 ? row_bytes : row_bytes * rows; }
 };
 
-// A model of the connection that named it: it, and pointers to it, are good until that client's next `connect` or `models`.
+// A model of the connection that named it: it, and pointers to it, are good until that client's next `connect` or `update_models`.
 struct Model {
     std::string name;
     std::string version;

@@ -34,7 +34,9 @@ inline Status Client::greet(const Options& options, std::int64_t deadline_ns) {
     if (status == Status::ok || status == Status::lost) status = welcome(deadline_ns);  // a server without room has said so already
     if (status == Status::lost || status == Status::timed_out) {
         socket_.close();
-        return fail(Status::unreachable, "can't connect to %s: no Welcome came", address_.c_str());
+        const char* const found = status == Status::lost ? "the connection ended without a Welcome" : "no Welcome came in time";
+        return fail(Status::unreachable, "can't connect to %s: %s; is that a tickpath server, and does it speak without TLS?",
+                    address_.c_str(), found);
     }
     return status;
 }
