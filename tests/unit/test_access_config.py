@@ -23,6 +23,7 @@ TLS: Final = {"certificate": "c.pem", "key": "k.pem"}
         ({"clients": [{"name": "desk", "certificate": "CN:desk"}]}, ["client_ca"]),
         ({"clients": [{"name": "desk", "certificate": "desk"}], "tls": TLS}, ["CN:desk-7", "URI:"]),
         ({"clients": [DESK | {"rate_max": 0}]}, ["rate_max"]),
+        ({"clients": [DESK | {"rate_max": 5e-324}]}, ["rate_max", "1e-06"]),
         ({"clients": [DESK | {"rate_burst": 3}]}, ["rate_burst is for rate_max"]),
         ({"clients": [DESK | {"sessions_max": 0}]}, ["sessions_max"]),
         ({"clients": [DESK | {"modles": ["btc"]}]}, ["unknown field `modles`", "there are name, token_file"]),

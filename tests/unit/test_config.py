@@ -141,6 +141,14 @@ def test_a_recording_that_cant_be(record: dict[str, object], said: str) -> None:
         make_config({"models": [MODEL], "record": record})
 
 
+@pytest.mark.parametrize(
+    "place", ["127.0.0.1:65536", "127.0.0.1:0", "h:port", ":80", "[::1", "[x]", "[::1]:-1", "h:99999999999"]
+)
+def test_an_endpoint_that_is_no_place(place: str) -> None:
+    with pytest.raises(ConfigError, match="trace: endpoint: a host and a port"):
+        make_config({"models": [MODEL], "trace": {"endpoint": f"http://{place}/v1/traces"}})
+
+
 def test_a_models_path_counts_from_the_files_folder(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -190,6 +198,7 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
         ({"sessions_max": 2**70}, ["$.sessions_max"]),
         ({"in_flight_max": 0}, ["$.in_flight_max"]),
         ({"write_bytes_max": 0}, ["$.write_bytes_max"]),
+        ({"write_bytes_max": 2**31}, ["2147483647", "$.write_bytes_max"]),
         ({"frame_bytes_max": 100}, ["4096", "$.frame_bytes_max"]),
         ({"frame_bytes_max": 2**32}, ["$.frame_bytes_max"]),
         *(
@@ -230,6 +239,7 @@ def test_every_rule_is_one_line_that_names_the_field(values: dict[str, Any], say
         ({"executor": "process"}, ["process", "executor"]),
         ({"non_finite": "drop"}, ["drop", "non_finite"]),
         ({"queue_max": 0}, ["queue_max"]),
+        *(({"golden": name}, ["names a file beside the model", "golden"]) for name in ("", ".", "..", "a/b")),
         ({"precision": "float16"}, ["unknown field `precision`", "there are path, name, version"]),
     ],
     ids=str,

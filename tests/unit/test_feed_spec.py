@@ -99,6 +99,7 @@ def test_a_file_says_what_its_feeds_are_and_the_operator_chooses() -> None:
         (*STEP, {"state": {"x": "h_next"}}, "must have one dtype, shape and batch axis"),
         (*STEP, {"state": {"h": "h_next"}, "mode": "window"}, "needs feed.window"),
         (*STEP, {"state": {"h": "h_next"}, "window": 1}, "of 2 rows or more"),
+        (*STEP, {"state": {"h": "h_next"}, "window": 65538}, "feed.window is 65538, and 65537 is the most"),
         (
             (TensorSpec("x", FLOAT, (1, 3)), H),
             (Y, H_NEXT),

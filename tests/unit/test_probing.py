@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tickpath.engines import Array, ModelRefusedError, TensorSpec
+from tickpath.engines import Array, ModelRefusedError, TensorSpec, probing
 from tickpath.engines.probing import Probe, ProbeFailedError, find_outputs
 
 F4 = np.dtype(np.float32)
@@ -41,6 +41,21 @@ def test_kernels_that_round_differently_are_one_model() -> None:
 
 def test_no_batch_axis() -> None:
     assert outputs_of(lambda x: x.sum(axis=1), (TensorSpec("x", F4, (2, 3)),)) == "float32[2]"
+
+
+@pytest.mark.parametrize("shape", [(1, 2**30 + 1), (2**40, 2**40)])
+def test_an_input_that_no_request_can_bring_is_not_tried(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelRefusedError, match=r"input 'x', float32.* is larger than any request can be.*--shape"):
+        outputs_of(lambda x: x, (TensorSpec("x", F4, shape, 0 if shape[0] == 1 else None),))
+
+
+def test_inputs_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Array:
+        raise MemoryError
+
+    monkeypatch.setattr(probing, "fill", none)
+    with pytest.raises(ModelRefusedError, match="no memory for its inputs"):
+        outputs_of(lambda x: x)
 
 
 DEPENDENT: dict[str, Callable[[Array], Array]] = {

@@ -1,6 +1,7 @@
 """The ring between core and recorder: whole entries in order, or dropped and counted."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,10 @@ from hypothesis import strategies as st
 
 from tickpath.recorder.entries import HEADER_BYTES, Kind, padded, read_entries, seal
 from tickpath.recorder.ring import RingReader, RingWriter
+from tickpath.server import recording
+from tickpath.server.config import ConfigError
+from tickpath.server.record_config import RecordConfig
+from tickpath.server.recording import Recording
 
 RING_BYTES = 1024
 
@@ -32,6 +37,14 @@ def bodies(reader: RingReader, bytes_max: int = 1 << 20) -> list[bytes]:
         assert len(entries) == batch.fresh == batch.total
         reader.done(taken, written=batch.total)
         found += entries
+
+
+def test_a_ring_that_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its pages are taken at once, so the system would end processes until they are there."""
+    monkeypatch.setattr(recording, "memory_available_bytes", lambda: 2**20)
+    with pytest.raises(ConfigError, match="ring_bytes is 1048584, and this machine has 1048576"):
+        Recording(RecordConfig(str(tmp_path / "recordings"), ring_bytes=2**20 + 8))
+    assert not (tmp_path / "recordings").exists()
 
 
 def test_entries_come_out_as_they_went_in(ring: tuple[RingWriter, RingReader]) -> None:

@@ -58,6 +58,9 @@ PROBES_WITHOUT_BATCH: Final = 3
 TOLERANCE: Final[Mapping[str, float]] = {"float64": 1e-4, "float32": 1e-4}
 TOLERANCE_REDUCED: Final = 1e-2
 
+# No request brings more: the length before a frame has 32 bits.
+INPUT_BYTES_MAX: Final = 2**32
+
 _ROW_SCALES: Final = (1.0, 0.25, 4.0)
 
 
@@ -80,6 +83,9 @@ class Probe:
 
 def find_outputs(probe: Probe) -> tuple[TensorSpec, ...]:
     """The outputs. Raises ModelRefusedError."""
+    for tensor in probe.inputs:
+        if tensor.default is None and tensor.row_bytes > INPUT_BYTES_MAX:
+            raise _too_large(f"input {tensor.name!r}, {tensor.describe()}, is larger than any request can be")
     if all(tensor.batch_axis is None for tensor in probe.inputs):
         return _without_batch(probe)
     if probe.rows_fixed is not None:
@@ -139,11 +145,13 @@ def _runs(probe: Probe, rows: int) -> Iterator[tuple[list[Array], list[Array]]]:
     """Every pattern on which the model runs. Raises ModelRefusedError where there is none."""
     said: list[str] = []
     for pattern in PATTERNS:
-        inputs = [fill(tensor, pattern, rows, seed) for seed, tensor in enumerate(probe.inputs)]
         try:
+            inputs = [fill(tensor, pattern, rows, seed) for seed, tensor in enumerate(probe.inputs)]
             outputs = probe.run(inputs)
         except ProbeFailedError as error:
             said.append(str(error))
+        except MemoryError:
+            raise _too_large("there is no memory for its inputs") from None
         else:
             yield inputs, outputs
     if len(said) == len(PATTERNS):
@@ -240,6 +248,10 @@ def _spec(probe: Probe, name: str, whole: Array, axis: int | None, rows: int = 1
         raise _shape_error(probe, name)
     shape = tuple(size // rows if place == axis else size for place, size in enumerate(whole.shape))
     return TensorSpec(name, whole.dtype, shape, axis)
+
+
+def _too_large(why: str) -> ModelRefusedError:
+    return ModelRefusedError(f"{why}: if one of its sizes is wrong, give the right one with --shape")
 
 
 def _shape_error(probe: Probe, name: str) -> ModelRefusedError:

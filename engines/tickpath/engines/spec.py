@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -46,7 +47,7 @@ class TensorSpec:
     @property
     def row_bytes(self) -> int:
         """Bytes of the tensor at one row."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return prod(self.shape) * self.dtype.itemsize
 
     def shape_at(self, rows: int) -> tuple[int, ...]:
         """The tensor's shape when a request, or a bucket, has `rows` rows."""

@@ -23,6 +23,8 @@ SERVICE: Final = "inference.GRPCInferenceService"
 # More than the core takes from one client, so that it is the core's answer that is seen, and few enough for messages
 # of the largest size.
 CALLS_MAX: Final = 128
+# The library counts a message's bytes in 32 bits, one for the sign.
+GRPC_BYTES_MAX: Final = 2**31 - 1
 
 Method = Callable[["_Caller", Any], Awaitable[Any]]
 
@@ -173,6 +175,7 @@ def _read(kind: Any, data: bytes) -> Any:
 
 def make_server(callers: Callers, message_bytes_max: int) -> grpc.aio.Server:
     """Not listening yet."""
+    message_bytes_max = min(message_bytes_max, GRPC_BYTES_MAX)
     options = [
         ("grpc.so_reuseport", 0),  # a port that is taken is taken
         ("grpc.max_receive_message_length", message_bytes_max),

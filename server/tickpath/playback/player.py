@@ -4,6 +4,8 @@ Rules
 - What came on one connection leaves on one connection, in its order. A request that finds its connection full, or its
   feed not open yet, waits for that; so do all behind it, and the report says how late that made them.
 - A feed is opened anew where it was new then. One that already held something when the recording began can't be played.
+- A feed goes on to another connection when all that the one before had asked of it is answered: the server then took
+  things in that order.
 - Without a pace, what depends on time is left out: budgets, keys and cancellations.
 """
 
@@ -101,7 +103,9 @@ class Player:
         self._feeds: dict[tuple[str, int], int] = {}  # by life and recorded number; NONE while it is being opened
         self._opening: dict[int, tuple[str, int]] = {}
         self._lost_feeds: dict[tuple[str, int], str] = {}  # those that can't be played, and why
-        self._known: set[tuple[str, int, str]] = set()  # feeds that were opened here, by life, handle and key
+        # Of feeds that were opened here, the newest recorded number, by life, handle and key.
+        self._known: dict[tuple[str, int, str], int] = {}
+        self._of_feeds: dict[int, tuple[str, int]] = {}  # whose feed's they are, by row: of those in flight
         self._ids: dict[tuple[int, int], int] = {}  # by session and recorded id
 
     def play(self, plan: Plan, shown: Callable[[int], None]) -> None:
@@ -181,11 +185,18 @@ class Player:
             self._sender.remove(link)
 
     def _wait_for_feed(self, message: ClientMessage, exchange: Exchange) -> None:
-        if not isinstance(message, Tick | CloseFeed | SnapshotFeed):
-            return
-        now_ns, key = time.monotonic_ns(), (self._run(exchange), message.feed)
-        while self._feeds.get(key) == NONE and self._sender.in_flight:
+        now_ns = time.monotonic_ns()
+        while self._not_yet(message, exchange) and self._sender.in_flight:
             now_ns = self._sender.turn(now_ns)
+
+    def _not_yet(self, message: ClientMessage, exchange: Exchange) -> bool:
+        """Whether its feed is still being opened, or still another connection's."""
+        run = self._run(exchange)
+        if isinstance(message, OpenFeed):
+            had = run, self._known.get((run, exchange.handle, message.key), NONE)
+            before = (row for row, feed in self._of_feeds.items() if feed == had)
+            return any(self._asked[row].session != exchange.session for row in before)
+        return isinstance(message, Tick | CloseFeed | SnapshotFeed) and self._feeds.get((run, message.feed)) == NONE
 
     def _run(self, exchange: Exchange) -> str:
         return self._exchanges.session(exchange).run
@@ -211,6 +222,7 @@ class Player:
         key = (self._run(exchange), message.feed)
         if (feed := self._feeds.get(key, NONE)) == NONE:
             return self._lost_feeds.get(key, FEED_REFUSED)
+        self._of_feeds[row] = key
         return msgspec.structs.replace(message, id=row + FIRST_ID, feed=feed)
 
     def _open(self, row: int, message: OpenFeed, exchange: Exchange, handle: int) -> OpenFeed | str:
@@ -225,8 +237,8 @@ class Player:
                     return FEED_BEFORE
                 anew = True
             self._feeds[run, then.feed] = NONE
-            self._opening[row] = (run, then.feed)
-            self._known.add(key)
+            self._opening[row] = self._of_feeds[row] = (run, then.feed)
+            self._known[key] = then.feed
         return OpenFeed(row + FIRST_ID, handle, message.key, anew, message.snapshot)
 
     def _handle(self, exchange: Exchange, dialogue: PlaybackDialogue) -> int | None:
@@ -243,6 +255,7 @@ class Player:
 
     def _told(self, row: int, message: ServerMessage) -> None:
         """An answer has come."""
+        self._of_feeds.pop(row, None)
         exchange = self._asked.pop(row, None)
         if exchange is None:
             return

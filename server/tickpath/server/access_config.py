@@ -27,8 +27,9 @@ Hash = Annotated[str, msgspec.Meta(pattern=HASH_PATTERN)]
 Certificate = Annotated[str, msgspec.Meta(pattern=CERTIFICATE_PATTERN)]
 Mode = Annotated[str, msgspec.Meta(pattern=MODE_PATTERN)]
 Group = Annotated[str, msgspec.Meta(pattern=GROUP_PATTERN)]
-# More than one core can answer, so that whoever wants no limit leaves it out.
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
+# From once in twelve days, below which nobody waits for the next, to more than one core can answer: whoever wants no
+# limit leaves it out.
+Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e7)]
 # Each Hello is compared with the tokens of all of them.
 CLIENTS_MAX: Final = 256
 

@@ -30,7 +30,7 @@ NAME_CHARS_MAX = 64
 NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}\Z"
 NAME_WORDS = f"of letters, digits, _ . - and at most {NAME_CHARS_MAX} of them"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-FILE_NAME_PATTERN = r"^[^/\0]+\Z"
+FILE_NAME_PATTERN = r"^(?!\.{1,2}\Z)[^/\0]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME_PATTERN)]
 _WORDS = {
     NAME_PATTERN: NAME_WORDS,
@@ -43,7 +43,8 @@ _WORDS = {
 # A server of one core has no time for more; and every label set stays small enough to look at.
 MODELS_MAX = 64
 # A request of more rows is a batch job; and each number of rows has its place in two tables.
-Bucket = Annotated[int, msgspec.Meta(gt=0, le=65536)]
+ROWS_MAX = 65536
+Bucket = Annotated[int, msgspec.Meta(gt=0, le=ROWS_MAX)]
 # A share or an amount: what is no number, or no bound, gates nothing.
 Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Shape = tuple[Positive | Literal["N"], ...]
@@ -109,7 +110,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_max: Positive = 64
     # Requests that wait may share a run, of up to so many rows; 0: none do. A model that answers within the receipt has
     # none that wait, so with this it runs on a thread.
-    batch_rows_max: Annotated[int, msgspec.Meta(ge=0, le=65536)] = 0
+    batch_rows_max: Annotated[int, msgspec.Meta(ge=0, le=ROWS_MAX)] = 0
     # How long a request may wait for others to share its run, where nothing else holds it up.
     batch_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     # What to do about a .plan that is damaged, or of another release or GPU: build it again as its sidecar says, or run
@@ -215,8 +216,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # After so long without a tick a feed is forgotten: a client that is started again comes sooner, one that changed
     # its mind never does.
     feed_idle_s: Seconds = 900.0
-    # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it.
-    write_bytes_max: Positive = 1024 * 1024
+    # Bytes of replies waiting for a client that does not read, before the server reads nothing more from it. (The
+    # loop's transports count them in 32 bits, one for the sign.)
+    write_bytes_max: Annotated[int, msgspec.Meta(gt=0, lt=2**31)] = 1024 * 1024
     # How long such a client may take nothing at all before it is dropped.
     write_stall_s: Seconds = 5.0
     # The Unix socket by which `tickpath reload` and its like change what is served; only this user may use it.

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from tickpath.engines import EngineSpec, ModelRefusedError, TensorSpec
-from tickpath.server.config import FeedConfig, ModelConfig
+from tickpath.server.config import ROWS_MAX, FeedConfig, ModelConfig
 from tickpath.wire import TensorInfo
 
 
@@ -196,6 +196,8 @@ def _stepping(
 def _check_staggered(config: ModelConfig, spec: EngineSpec, window: int) -> None:
     if window < 2:
         raise _refused(config, 'mode = "window" of a model with states needs feed.window, of 2 rows or more')
+    if window - 1 > ROWS_MAX:
+        raise _refused(config, f"feed.window is {window}, and {ROWS_MAX + 1} is the most: its states run as one bucket")
     unbatched = [tensor.name for tensor in spec.inputs if tensor.batch_axis is None and not tensor.optional]
     if spec.rows_fixed is not None or unbatched:
         raise _refused(

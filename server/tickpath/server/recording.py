@@ -64,7 +64,8 @@ class Recording:
     """The core's side of a recording. `lock_fd` keeps the folder for this server and its recorder."""
 
     def __init__(self, config: RecordConfig) -> None:
-        """Raises ConfigError where the folder can't be had."""
+        """Raises ConfigError where the folder or the memory can't be had."""
+        _check_memory(config.ring_bytes)
         self.config = config
         self.run = uuid.uuid4().hex
         self.lock_fd = _lock(Path(config.dir))
@@ -216,6 +217,20 @@ class KeepingDecoder(FrameDecoder):
     def next_frame(self) -> memoryview | None:
         self.frame = frame = super().next_frame()
         return frame
+
+
+def memory_available_bytes() -> int:
+    """What this machine could give without swapping."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
+
+
+def _check_memory(ring_bytes: int) -> None:
+    """The ring's pages are all taken at once: more than there are would have the system end processes."""
+    if ring_bytes > (available := memory_available_bytes()):
+        raise ConfigError(
+            f"record: ring_bytes is {ring_bytes}, and this machine has {available} bytes of memory available: lower it"
+        )
 
 
 def _lock(folder: Path) -> int:

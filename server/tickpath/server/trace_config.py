@@ -1,6 +1,7 @@
 """Which requests leave as OpenTelemetry traces, and where to."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,8 +34,18 @@ def check_trace(config: TraceConfig, observed: bool) -> str:
     """What is wrong with it; empty where nothing is. `observed`: there is an observer."""
     if not observed:
         return "trace: it is the observer that sends traces, and there is none: give an observer_port"
+    if not _has_place(config.endpoint):
+        return "trace: endpoint: a host and a port up to 65535 expected, as in http://127.0.0.1:4318/v1/traces"
     if isinstance(config.slow, str) and config.slow not in ("p99.9", "off"):
         return f'trace: slow: "p99.9", "off" or a number of ms expected, {config.slow!r} came'
     if config.slow == "off" and not config.sample:
         return 'trace: nothing would be sent: set sample above 0, or slow to "p99.9" or a number of ms'
     return ""
+
+
+def _has_place(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no address between the brackets, or no port behind the colon
+        return False

@@ -1,5 +1,6 @@
 """`tickpath replay`: what was recorded of a real server, asked again of the same version and of others."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recordings import replay, traffic, write_models
+from tests.recordings import TICKS, replay, tick, traffic, write_models
 from tests.serving import RunningServer, serve
 
 COUNT = 100
@@ -51,6 +52,19 @@ def test_the_same_version_answers_the_same(recorded: tuple[Path, int], same: Run
     assert all(pair["recorded_sha256"] == pair["replayed_sha256"] != "" for pair in pairs.values())
     assert report["recorded"]["count"] == report["replayed"]["count"] == sum(pair["count"] for pair in pairs.values())
     assert report["lateness"]["count"] == total
+
+
+@pytest.mark.parametrize("speed", ["1", "max"])
+def test_a_feed_that_went_from_connection_to_connection(tmp_path: Path, speed: str) -> None:
+    """What the last one had asked of it comes first, though it leaves on another connection."""
+    models, again = write_models(tmp_path, executor="thread"), tmp_path / "again"
+    with serve(tmp_path, models, record={"dir": "recording"}) as server:
+        for _ in range(10):
+            asyncio.run(tick(server.address, "desk", "ES"))
+    again.mkdir()
+    with serve(again, models) as server:
+        report = replay(str(tmp_path / "recording"), "--to", server.address, "--speed", speed)
+    assert (report["codes"], report["same"], report["differ"]) == ([], 10 * (TICKS + 1), 0)
 
 
 def test_another_version_differs_and_is_told_by_how_much(recorded: tuple[Path, int], other: RunningServer) -> None:
