@@ -169,9 +169,9 @@ def main() -> None:
         alone = stack.enter_context(served(folder, "--no-observer"))
         observed = stack.enter_context(served(folder, "--observer-port", "0"))
         assert observed.observer is not None
-        clients = [stack.enter_context(Client(ready.address)) for ready in (alone, observed)]
+        first, second = (stack.enter_context(Client(ready.address)) for ready in (alone, observed))
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        rows = rows_of(*clients, observed.observer)
+        rows = rows_of(first, second, observed.observer)
         found = measure(rows, round_trips)
     busy.append(os.getloadavg()[0])
     print(
