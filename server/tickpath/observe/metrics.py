@@ -18,10 +18,10 @@ from prometheus_client.core import (
     Metric,
     SummaryMetricFamily,
 )
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tickpath.observe.access import access_refused
+from tickpath.observe.exposition import encoder
 from tickpath.observe.gpu import GpuCollector, Nvml, installed
 from tickpath.observe.latency_metrics import Labels, LatencyMetrics
 from tickpath.observe.process_metrics import SeenCollector
@@ -316,15 +316,8 @@ class Exposition:
             registry.register(TritonCollector(snapshot, shown(enumerate(snapshot.core.versions))))
         for collector in self._of_machine:
             registry.register(collector)
-        encode, content_type = _encoder(accept)
+        encode, content_type = encoder(accept)
         return content_type, encode(registry)
-
-
-def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    try:
-        return choose_encoder(accept)
-    except TypeError:  # what the library says to `version=nonsense`
-        return choose_encoder("")
 
 
 def shown(versions: Iterable[tuple[int, VersionDescription]]) -> tuple[tuple[int, VersionDescription], ...]:
