@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.feed_models import (
@@ -38,6 +39,7 @@ from tickpath.client import (
     Prediction,
 )
 from tickpath.console.scrape import fetch
+from tickpath.server.feed import SEQUENCE_MAX, Snapshot
 
 TICKS = 300
 STATE = {"state": {"state": "state_out"}}
@@ -221,6 +223,26 @@ def test_a_snapshot_that_does_not_fit_changes_nothing(client: Client) -> None:
         assert (feed.next_sequence, feed.info.filled) == (9, STEPS)
 
 
+@pytest.mark.parametrize("name", ["window", "exact", "state", "carry"])
+def test_numbers_go_on_from_the_largest_that_a_snapshot_may_name(client: Client, name: str) -> None:
+    data = rows(12)
+    with client.open_feed(name, "numbers") as feed:
+        answers(feed, data[:8])
+        snapshot, expected = feed.snapshot(), answers(feed, data[8:])
+        for number in (0, SEQUENCE_MAX + 1, 2**64 - 1):
+            with pytest.raises(BadValueError, match=f"its next tick can be 1 to {SEQUENCE_MAX}, {number} came"):
+                feed.restore(renumbered(snapshot, number))
+        feed.restore(renumbered(snapshot, SEQUENCE_MAX))
+        assert answers(feed, data[8:]) == expected
+        assert feed.next_sequence == SEQUENCE_MAX + 4
+
+
+def renumbered(snapshot: bytes, next_sequence: int) -> bytes:
+    """As somebody else might write it."""
+    told = msgspec.msgpack.decode(snapshot, type=Snapshot)
+    return msgspec.msgpack.encode(msgspec.structs.replace(told, next_sequence=next_sequence))
+
+
 def test_a_client_of_the_same_name_takes_its_feed_over(server: RunningServer, client: Client) -> None:
     data = rows(20)
     feed = client.open_feed("window", "mine")
@@ -254,6 +276,22 @@ def test_a_session_has_so_many_feeds(client: Client) -> None:
         client.open_feed("window", "one more")
     for feed in feeds:
         feed.close()
+    client.open_feed("window", "one more").close()
+
+
+def test_feeds_count_for_whoever_has_them(server: RunningServer, client: Client) -> None:
+    keys = [f"count {number}" for number in range(12)]
+    for key in keys:
+        client.open_feed("window", key)
+    with Client(server.address, name="desk") as again:
+        for key in keys:
+            again.open_feed("window", key)
+        with pytest.raises(OverloadedError, match="feeds_per_session_max"):
+            again.open_feed("window", "one more")
+        for feed in [client.open_feed("window", f"more {number}") for number in range(12)]:
+            feed.close()
+    for key in keys:
+        client.open_feed("window", key).close()
     client.open_feed("window", "one more").close()
 
 

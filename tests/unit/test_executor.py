@@ -341,6 +341,28 @@ def test_a_tick_runs_on_the_loop_unless_its_lane_has_something_to_do() -> None:
     uvloop.run(main())
 
 
+def test_a_tick_that_comes_while_others_step_waits_and_its_stamps_say_so() -> None:
+    async def main() -> None:
+        loop, gate, waiter = asyncio.get_running_loop(), Gate(), Waiter()
+        executor = ThreadExecutor(SteppingLane(gate), loop, "test", 10)
+        executor.submit(waiter, tick(1), 0, monotonic_ns())
+        await until(lambda: waiter.ids == [1])
+        assert gate.entered.acquire(timeout=60), "it has been answered, and what it put off is stepped"
+        executor.submit(waiter, tick(2), 0, came_ns := monotonic_ns())
+        free_ns = monotonic_ns()
+        gate.open.release()
+        await until(lambda: waiter.ids == [1, 2])
+        answer = waiter.outcomes[1][1]
+        assert isinstance(answer, Answer)
+        _, received_ns, started_ns, *_ = answer.stamps
+        assert received_ns == came_ns < free_ns <= started_ns
+        gate.open.release()
+        executor.close()
+        executor.join()
+
+    uvloop.run(main())
+
+
 def test_a_tick_waits_for_the_thread_where_that_is_asked_for() -> None:
     async def main() -> None:
         async with threaded(SteppingLane(Gate())) as executor:

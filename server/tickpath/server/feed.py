@@ -28,6 +28,8 @@ from tickpath.server.version import Version
 from tickpath.wire import Code, Infer, Tick
 
 SNAPSHOT_FORMAT: Final = 1
+# A snapshot's next tick: any language's integer holds it, and no feed counts on from it to the end of the wire's.
+SEQUENCE_MAX: Final = 2**63 - 1
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
@@ -304,8 +306,10 @@ class Feed:
             )
         sizes = _sizes(self.spec)
         came = [len(part) for part in snapshot.parts]
-        if came != sizes or not 0 <= snapshot.filled <= self.spec.window or snapshot.next_sequence < 1:
+        if came != sizes or not 0 <= snapshot.filled <= self.spec.window:
             return f"it is damaged: parts of {sizes} bytes are expected, {came} came"
+        if not 1 <= snapshot.next_sequence <= SEQUENCE_MAX:
+            return f"it is damaged: its next tick can be 1 to {SEQUENCE_MAX}, {snapshot.next_sequence} came"
         return ""
 
 

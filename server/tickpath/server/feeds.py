@@ -22,6 +22,8 @@ class Feeds:
         self._config = config
         self._by_number: dict[int, Feed] = {}
         self._by_key: dict[tuple[int, str], Feed] = {}
+        # Sessions come and go, and open feeds one by one: neither may cost as much as there are feeds of others.
+        self._by_session: dict[object, dict[int, Feed]] = {}
         self._last = 0
         self._bytes = 0
 
@@ -70,7 +72,7 @@ class Feeds:
             feed = Feed(self._last, key, owner, route, version, spec)
             self._by_number[feed.number] = self._by_key[route.handle, key] = feed
             self._bytes += spec.kept_bytes
-        feed.session = session
+        self._give(feed, session)
         feed.used_s = now_s
         return feed
 
@@ -84,14 +86,13 @@ class Feeds:
         del self._by_number[feed.number]
         del self._by_key[feed.route.handle, feed.key]
         self._bytes -= feed.spec.kept_bytes
-        feed.session = None
+        self._give(feed, None)
         feed.end()
 
     def left(self, session: object) -> None:
         """A connection has ended. Its feeds wait for their client."""
-        for feed in self._by_number.values():
-            if feed.session is session:
-                feed.session = None
+        for feed in self._by_session.pop(session, {}).values():
+            feed.session = None
 
     def expire(self, now_s: float) -> int:
         """Forget the feeds that were idle for too long. Returns how many."""
@@ -104,9 +105,20 @@ class Feeds:
             self.close(feed)
         return len(idle)
 
+    def _give(self, feed: Feed, session: object | None) -> None:
+        """The feed is this session's from now on, or nobody's."""
+        if feed.session is not None:
+            had = self._by_session[feed.session]
+            del had[feed.number]
+            if not had:
+                del self._by_session[feed.session]
+        feed.session = session
+        if session is not None:
+            self._by_session.setdefault(session, {})[feed.number] = feed
+
     def _refuse_more(self, session: object, spec: FeedSpec) -> Refusal | None:
         config = self._config
-        if sum(feed.session is session for feed in self._by_number.values()) >= config.feeds_per_session_max:
+        if len(self._by_session.get(session, ())) >= config.feeds_per_session_max:
             return Refusal(
                 Code.OVERLOADED,
                 f"this session has {config.feeds_per_session_max} feeds, the most it may have: close one first "
