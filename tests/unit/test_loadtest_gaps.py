@@ -40,7 +40,7 @@ class Clock:
 @contextmanager
 def sender_of(
     clock: Clock, rows: npt.NDArray[np.void], gaps: npt.NDArray[np.void]
-) -> Iterator[tuple[Sender, socket.socket, int]]:
+) -> Iterator[tuple[Sender[EchoDialogue], socket.socket, int]]:
     """A sender with one connection, the other end of it, and what stops the sender when it is closed."""
     ours, theirs = socket.socketpair()
     stop, stopper = os.pipe()

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from tickpath.client import ConnectError, TickpathError, Tls
 from tickpath.client.address import Address
@@ -16,27 +17,28 @@ from tickpath.loadtest.target import Answer, Dialogue
 # From connect() to the end of the greeting. A server that is alive takes a millisecond, a busy one not seconds.
 CONNECT_S = 10.0
 
+AnyDialogue = TypeVar("AnyDialogue", bound=Dialogue)
 
-class Link:
+
+class Link(Generic[AnyDialogue]):
     """A connection that is ready for requests. `waiting` are the indices of those that were sent and not answered."""
 
-    __slots__ = ("_dialogue", "_rest", "_socket", "connect_ns", "in_flight_max", "number", "request", "waiting")
+    __slots__ = ("_rest", "_socket", "connect_ns", "dialogue", "in_flight_max", "number", "waiting")
 
-    def __init__(self, number: int, connected: socket.socket, dialogue: Dialogue, in_flight_max: int) -> None:
+    def __init__(self, number: int, connected: socket.socket, dialogue: AnyDialogue, in_flight_max: int) -> None:
         connected.setblocking(False)
         self.number = number
+        self.dialogue = dialogue
         self.in_flight_max = min(dialogue.in_flight_max, in_flight_max)
         self.waiting: set[int] = set()
         self.connect_ns = 0
-        self.request = dialogue.request
         self._socket = connected
-        self._dialogue = dialogue
         self._rest = bytearray()
 
     @property
     def ended(self) -> str:
         """Why nothing more can be said here; empty while it can."""
-        return self._dialogue.ended
+        return self.dialogue.ended
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -59,14 +61,14 @@ class Link:
     def receive(self) -> int:
         """How many bytes have come."""
         try:
-            byte_count = self._socket.recv_into(self._dialogue.get_buffer())
+            byte_count = self._socket.recv_into(self.dialogue.get_buffer())
         except BlockingIOError:
             return 0
         except OSError as error:
             self._end(error)
             return 0
         if byte_count == 0:
-            self._dialogue.ended = self._dialogue.ended or "the server closed the connection"
+            self.dialogue.ended = self.dialogue.ended or "the server closed the connection"
         return byte_count
 
     @property
@@ -76,7 +78,7 @@ class Link:
 
     def answers(self, byte_count: int) -> Sequence[Answer]:
         """What the bytes say that have come."""
-        return self._dialogue.received(byte_count)
+        return self.dialogue.received(byte_count)
 
     def close(self) -> None:
         self._socket.close()
@@ -91,10 +93,12 @@ class Link:
             return len(frame)  # it has gone the way of the connection
 
     def _end(self, error: OSError) -> None:
-        self._dialogue.ended = self._dialogue.ended or f"the connection broke: {reason_of(error)}"
+        self.dialogue.ended = self.dialogue.ended or f"the connection broke: {reason_of(error)}"
 
 
-def open_link(number: int, address: Address, dialogue: Dialogue, in_flight_max: int, tls: Tls | None = None) -> Link:
+def open_link(
+    number: int, address: Address, dialogue: AnyDialogue, in_flight_max: int, tls: Tls | None = None
+) -> Link[AnyDialogue]:
     """Connect and greet. Raises TickpathError, and what the target says is wrong with the request."""
     deadline = Deadline.after(CONNECT_S)
     start_ns = time.monotonic_ns()

@@ -31,7 +31,7 @@ from tickpath.client import TickpathError, Tls
 from tickpath.client.address import parse_address
 from tickpath.loadtest.errors import LoadTestError
 from tickpath.loadtest.goodput import Slo, parse_slo
-from tickpath.loadtest.link import Link, open_link
+from tickpath.loadtest.link import open_link
 from tickpath.loadtest.plan import Failed
 from tickpath.loadtest.referee import ANSWER_S, QUERIES_MAX, Case, Ruling, Scenario
 from tickpath.loadtest.run import OK
@@ -102,7 +102,7 @@ class SocketSubject:
     expected_ns = 20_000
 
     def __init__(self, target: Target, address: str, answer_s: float = ANSWER_S, tls: Tls | None = None) -> None:
-        self._link: Link = open_link(0, parse_address(address), target.dialogue(), UNBOUNDED, tls)
+        self._link = open_link(0, parse_address(address), target.dialogue(), UNBOUNDED, tls)
         self.name = target.name
         self.failed = 0
         self._answer_s = answer_s
@@ -127,7 +127,7 @@ class SocketSubject:
             self._in_flight[index] = sample.id
             sent_s = time.monotonic()
             self._sent.append((index, sent_s))
-            sent = self._stuck or self._link.send(self._link.request(index))
+            sent = self._stuck or self._link.send(self._link.dialogue.request(index))
             while not (sent or self._link.ended or self._stuck):
                 select.select([], [self._link.fileno()], [], WAKE_S)
                 sent = self._link.flush()

@@ -17,11 +17,12 @@ polled and 8 ms with a reader thread.
 import time
 from collections.abc import Callable, Sequence
 from select import EPOLLIN, EPOLLOUT, epoll
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from tickpath.loadtest.link import Link
+from tickpath.loadtest.link import AnyDialogue, Link
 from tickpath.loadtest.rows import GapWriter, RowWriter
 from tickpath.loadtest.run import GAP_NS
+from tickpath.loadtest.target import AskingDialogue
 
 # A sleep with the timer slack lowered ends some 10 to 60 µs late, on a busy machine later: that much is spun.
 SPIN_NS: Final = 500_000
@@ -30,6 +31,8 @@ MS: Final = 1_000_000
 NAP_NS: Final = SPIN_NS + MS
 # Connections looked at in one turn: the rest is there in the next.
 EVENTS_MAX: Final = 64
+
+Asking = TypeVar("Asking", bound=AskingDialogue)
 
 
 class ServerLostError(Exception):
@@ -40,13 +43,15 @@ class StoppedError(Exception):
     """Whoever started the sender wants it to end."""
 
 
-class Sender:
+class Sender(Generic[AnyDialogue]):
     """Sends over `links`, which are ready, and writes down what becomes of it. Indices are places of `rows`. It stops
-    when there is something to read from the descriptor `stop`, or that has ended."""
+    when there is something to read from the descriptor `stop`, or that has ended.
+
+    Where the dialogues make no requests, there are no loops over them: whoever makes them gives each to `send`."""
 
     def __init__(
         self,
-        links: Sequence[Link],
+        links: Sequence[Link[AnyDialogue]],
         rows: RowWriter,
         gaps: GapWriter,
         stop: int,
@@ -60,14 +65,14 @@ class Sender:
         self._gaps = gaps
         self._stop = stop
         self._clock_ns = clock_ns
-        self._answered: Sequence[Link] = ()
+        self._answered: Sequence[Link[AnyDialogue]] = ()
         self._by_descriptor = {link.fileno(): link for link in links}
         self._epoll = epoll()
         self._epoll.register(stop, EPOLLIN)
         for link in links:
             self._epoll.register(link.fileno(), EPOLLIN)
 
-    def open_loop(self, first: int, times_ns: Sequence[int], last_ns: int) -> None:
+    def open_loop(self: "Sender[Asking]", first: int, times_ns: Sequence[int], last_ns: int) -> None:
         """Send request `first + i` at `times_ns[i]`, each on the next connection; none after `last_ns`. Raises
         ServerLostError, StoppedError."""
         links = self._links
@@ -78,12 +83,12 @@ class Sender:
                 return
             link = links[index % len(links)]
             if len(link.waiting) < link.in_flight_max:
-                self.send(link, link.request(index), index, intended_ns, now_ns)
+                self.send(link, link.dialogue.request(index), index, intended_ns, now_ns)
             else:
                 self._rows.skipped(index, intended_ns, link.number)
             now_ns = self.turn(now_ns)
 
-    def closed_loop(self, first: int, last: int, concurrency: int, end_ns: int) -> None:
+    def closed_loop(self: "Sender[Asking]", first: int, last: int, concurrency: int, end_ns: int) -> None:
         """Send requests `first` to `last`, exclusive, and keep `concurrency` of them in flight, spread over the
         connections: each answer is followed by the next request, until `end_ns`. Raises ServerLostError,
         StoppedError."""
@@ -94,16 +99,16 @@ class Sender:
                 if index == last:
                     return
                 sent_ns = self._clock_ns()
-                self.send(link, link.request(index), index, sent_ns, sent_ns)
+                self.send(link, link.dialogue.request(index), index, sent_ns, sent_ns)
                 index += 1
             now_ns = self.turn(now_ns)
 
-    def warm(self, index: int, end_ns: int) -> None:
+    def warm(self: "Sender[Asking]", index: int, end_ns: int) -> None:
         """Send one request and wait for its answer, until `end_ns` at the most. Raises ServerLostError,
         StoppedError."""
         now_ns = self._clock_ns()
         link = self._links[index % len(self._links)]
-        self.send(link, link.request(index), index, now_ns, now_ns)
+        self.send(link, link.dialogue.request(index), index, now_ns, now_ns)
         self.settle(end_ns)
 
     @property
@@ -152,32 +157,34 @@ class Sender:
         self._epoll.poll(((ahead_ns - SPIN_NS) // MS - 0.5) / 1e3, 1)
         return self._clock_ns()
 
-    def send(self, link: Link, frame: bytes | bytearray, index: int, intended_ns: int, now_ns: int) -> None:
+    def send(
+        self, link: Link[AnyDialogue], frame: bytes | bytearray, index: int, intended_ns: int, now_ns: int
+    ) -> None:
         """Send a request that is answered as `index`."""
         link.waiting.add(index)
         self.in_flight += 1
         self._rows.sent(index, intended_ns, now_ns, link.number)
         self.say(link, frame)
 
-    def say(self, link: Link, frame: bytes | bytearray) -> None:
+    def say(self, link: Link[AnyDialogue], frame: bytes | bytearray) -> None:
         """Send what nobody answers."""
         if not link.send(frame):
             self._epoll.modify(link.fileno(), EPOLLIN | EPOLLOUT)
 
-    def add(self, link: Link) -> None:
+    def add(self, link: Link[AnyDialogue]) -> None:
         """One more connection, which the loops above know nothing of."""
         self._by_descriptor[link.fileno()] = link
         self._epoll.register(link.fileno(), EPOLLIN)
 
-    def remove(self, link: Link) -> None:
+    def remove(self, link: Link[AnyDialogue]) -> None:
         """It is closed; nothing is in flight on it."""
         self._epoll.unregister(link.fileno())
         del self._by_descriptor[link.fileno()]
         link.close()
 
-    def _serve(self, ready: Sequence[tuple[int, int]]) -> Sequence[Link]:
+    def _serve(self, ready: Sequence[tuple[int, int]]) -> Sequence[Link[AnyDialogue]]:
         """A link for each answer that came."""
-        answered: list[Link] = []
+        answered: list[Link[AnyDialogue]] = []
         for descriptor, events in ready:
             if descriptor == self._stop:
                 raise StoppedError
@@ -197,7 +204,7 @@ class Sender:
             self._lose(lost)
         return answered
 
-    def _take(self, link: Link, byte_count: int, done_ns: int) -> int:
+    def _take(self, link: Link[AnyDialogue], byte_count: int, done_ns: int) -> int:
         """How many requests the bytes answer."""
         count = 0
         for index, code, stamps in link.answers(byte_count):
@@ -210,7 +217,7 @@ class Sender:
         self.in_flight -= count
         return count
 
-    def _lose(self, links: Sequence[Link]) -> None:
+    def _lose(self, links: Sequence[Link[AnyDialogue]]) -> None:
         for link in links:
             self._epoll.unregister(link.fileno())
             for index in link.waiting:

@@ -1,6 +1,6 @@
 """What a load test asks: anything that takes requests on a stream socket and answers them.
 
-The two protocols are sans-IO, so that one sender, with one clock, measures all targets alike. A target of your own is a
+The protocols are sans-IO, so that one sender, with one clock, measures all targets alike. A target of your own is a
 class that takes `Options`; name it `module:Class`.
 """
 
@@ -38,8 +38,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Dialogue(Protocol):
-    """The talk on one connection. After the greeting, requests are told apart by their index, which is never used
-    twice."""
+    """The talk on one connection, whoever makes the requests. After the greeting, requests are told apart by their
+    index, which is never used twice."""
 
     in_flight_max: int
     """Requests that may wait for an answer, once `ready`."""
@@ -51,16 +51,20 @@ class Dialogue(Protocol):
     def greeting(self) -> bytes:
         """What is sent first; may be empty."""
 
-    def request(self, index: int) -> bytes | bytearray:
-        """The whole request, which is sent at once; good until the next call. What takes long to make was made
-        before."""
-
     def get_buffer(self) -> memoryview:
         """Room for what comes, at least one byte."""
 
     def received(self, byte_count: int) -> Sequence[Answer]:
         """That many bytes came. Raises LoadTestError and TickpathError until it is `ready`, where the request can't be
         made; nothing after that: whatever ends the dialogue is in `ended`."""
+
+
+class AskingDialogue(Dialogue, Protocol):
+    """One that makes the requests too."""
+
+    def request(self, index: int) -> bytes | bytearray:
+        """The whole request, which is sent at once; good until the next call. What takes long to make was made
+        before."""
 
 
 class Target(Protocol):
@@ -71,5 +75,5 @@ class Target(Protocol):
     refusal: str
     """Why the target refused a request, the latest time that it did; empty where it never did."""
 
-    def dialogue(self) -> Dialogue:
+    def dialogue(self) -> AskingDialogue:
         """A new one, for a new connection."""

@@ -28,7 +28,7 @@ from tickpath.loadtest.plan import Ended, Failed, Message, Plan, Started
 from tickpath.loadtest.rows import GapWriter, Rows, RowWriter, open_gaps, open_rows, reached
 from tickpath.loadtest.run import OK, Ending
 from tickpath.loadtest.sender import Sender, ServerLostError, StoppedError
-from tickpath.loadtest.target import Target
+from tickpath.loadtest.target import AskingDialogue, Target
 from tickpath.loadtest.targets import make_target
 
 # Between the moment when all is ready and the first request.
@@ -74,7 +74,7 @@ def _check_room(plan: Plan, in_flight_max: int) -> None:
         )
 
 
-def _warm_up(plan: Plan, sender: Sender, rows: Rows, target: Target) -> None:
+def _warm_up(plan: Plan, sender: Sender[AskingDialogue], rows: Rows, target: Target) -> None:
     """One at a time, over all connections. Raises LoadTestError where one is not answered, or none is answered well."""
     address = plan.options.address
     try:
@@ -88,7 +88,7 @@ def _warm_up(plan: Plan, sender: Sender, rows: Rows, target: Target) -> None:
         raise LoadTestError(f"{address} refused every request of the warm-up: {target.refusal}")
 
 
-def _measure(plan: Plan, sender: Sender, rows: Rows, started: Started) -> Ended:
+def _measure(plan: Plan, sender: Sender[AskingDialogue], rows: Rows, started: Started) -> Ended:
     say(started)
     times_ns = [] if plan.concurrency else _schedule(plan, rows)
     start_ns = times_ns[0] if times_ns else time.monotonic_ns()
@@ -108,7 +108,7 @@ def _measure(plan: Plan, sender: Sender, rows: Rows, started: Started) -> Ended:
     return Ended(ending, reason, start_ns, asked_ns or time.monotonic_ns(), sender.unasked)
 
 
-def _ask(plan: Plan, sender: Sender, last: int, start_ns: int, times_ns: Sequence[int]) -> None:
+def _ask(plan: Plan, sender: Sender[AskingDialogue], last: int, start_ns: int, times_ns: Sequence[int]) -> None:
     if times_ns:
         sender.open_loop(plan.warmup, times_ns, times_ns[-1] + OVERRUN_NS)
     else:
@@ -135,7 +135,7 @@ def _slowest_ns(rows: Rows) -> int:
     return int((come["done_ns"] - come["sent_ns"]).max(initial=0, where=come["done_ns"] > 0))
 
 
-def _hear_out(sender: Sender) -> None:
+def _hear_out(sender: Sender[AskingDialogue]) -> None:
     """A server that dies ends all its connections, and what they had brought until then counts."""
     for _ in range(sender.link_count):
         with suppress(ServerLostError):

@@ -65,9 +65,6 @@ class PlaybackDialogue:
         hello = Hello(PROTOCOL_VERSION, self._client or ANONYMOUS, self._token)
         return encode_frame(hello) + encode_frame(Models(_MODELS_ID, versions=True))
 
-    def request(self, index: int) -> bytes:
-        raise NotImplementedError("a playback makes its requests of recorded ones")
-
     def find(self, wanted: Wanted, recorded: DescribedModel) -> ModelInfo | None:
         """The model that is to answer. A request that asked for a version asks for it again, where it is there."""
         if wanted.version:

@@ -95,9 +95,9 @@ class Player:
         # At recorded times as many are in flight as were then.
         self._in_flight_max = UNBOUNDED if self._paced else in_flight_max
         self._stop, self._never = os.pipe()
-        self._sender = Sender((), RowWriter(room.rows), GapWriter(room.gaps), self._stop)
-        self._links: dict[int, tuple[Link, PlaybackDialogue]] = {}
-        self._ended: list[Link] = []
+        self._sender = Sender[PlaybackDialogue]((), RowWriter(room.rows), GapWriter(room.gaps), self._stop)
+        self._links: dict[int, Link[PlaybackDialogue]] = {}
+        self._ended: list[Link[PlaybackDialogue]] = []
         self._hashes: dict[tuple[str, str], str] = {}
         self._asked: dict[int, Exchange] = {}  # what is in flight, by row
         self._feeds: dict[tuple[str, int], int] = {}  # by life and recorded number; NONE while it is being opened
@@ -131,7 +131,7 @@ class Player:
         return self._sender.in_flight
 
     def close(self) -> None:
-        for link, _ in self._links.values():
+        for link in self._links.values():
             link.close()
         for link in self._ended:
             link.close()
@@ -143,11 +143,11 @@ class Player:
         if not exchange.length:
             self._end(exchange.session)
             return
-        link, dialogue = self._link(exchange.session)
+        link = self._link(exchange.session)
         message = decode_request(self._bodies.read(exchange.segment, exchange.offset, exchange.length))
         assert message is not None, "it could be read when the recording was"
         self._wait_for_feed(message, exchange)
-        made = self._make(row, message, exchange, dialogue)
+        made = self._make(row, message, exchange, link.dialogue)
         if isinstance(made, str):
             self.left_out[made] += 1
             return
@@ -164,8 +164,8 @@ class Player:
         sender.send(link, frame, row, intended_ns, now_ns)
         sender.turn(now_ns)
 
-    def _link(self, session: int) -> tuple[Link, PlaybackDialogue]:
-        if (found := self._links.get(session)) is None:
+    def _link(self, session: int) -> Link[PlaybackDialogue]:
+        if (link := self._links.get(session)) is None:
             dialogue = PlaybackDialogue(
                 self._exchanges.sessions[session].client, token_now(self._server.token), self._told
             )
@@ -173,13 +173,13 @@ class Player:
             self._sender.add(link)
             self.server = dialogue.server
             self._hashes |= dialogue.hashes()
-            found = self._links[session] = link, dialogue
-        return found
+            self._links[session] = link
+        return link
 
     def _end(self, session: int) -> None:
         """A recorded session has ended: so does its connection, as soon as nothing is in flight on it."""
-        if (found := self._links.pop(session, None)) is not None:
-            self._ended.append(found[0])
+        if (link := self._links.pop(session, None)) is not None:
+            self._ended.append(link)
         for link in [link for link in self._ended if not link.waiting]:
             self._ended.remove(link)
             self._sender.remove(link)
