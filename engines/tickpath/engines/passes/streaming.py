@@ -150,8 +150,10 @@ class _States:
     ) -> list[onnx.NodeProto]:
         """The node, reading as many steps as it did: what it read before is kept. `dims`: of its input."""
         shape = [self._rows, *dims[1:axis], reach, *dims[axis + 1 :]]
-        if not all(shape):
-            raise ModelRefusedError(f"{label_of(node)} takes {node.input[0]!r}, whose size isn't known")
+        if dims[0] not in (0, self._rows) or not all(shape):
+            raise ModelRefusedError(
+                f"{label_of(node)} reads {reach + 1} steps of {node.input[0]!r}, but only its batch may be open"
+            )
         taken, given = self._take(f"past_{node.name or node.output[0]}", shape)
         joined = free_name(self._names, f"{taken}_joined")
         bounds = [self._constant(f"{taken}_{name}", [value]) for name, value in _FROM_THE_SECOND.items()]
