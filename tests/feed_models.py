@@ -57,6 +57,27 @@ def recurrent_model(kind: str = "LSTM", layers: int = 2, steps: int = STEPS) -> 
     return network.model(y, (1,))
 
 
+def convolved_model() -> onnx.ModelProto:
+    """x[N,6,3] through two convolutions along time, which pad none of it and leave 3 steps, and an LSTM of 5 units."""
+    random = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["c0"], perm=[0, 2, 1]),
+        helper.make_node("Conv", ["c0", "K1", "b"], ["c1"], name="conv1"),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "K2"], ["c2"], name="conv2", dilations=[2]),
+        helper.make_node("Transpose", ["c2"], ["t"], perm=[2, 0, 1]),
+        helper.make_node("LSTM", ["t", "W", "R"], ["all"], hidden_size=5, name="lstm"),
+        helper.make_node("Squeeze", ["all", "one"], ["s"]),
+        helper.make_node("Gather", ["s", "third"], ["y"], axis=0),
+    ]
+    constants = [
+        constant(name, 0.5 * random.standard_normal(shape))
+        for name, shape in (("K1", (4, 3, 2)), ("b", (4,)), ("K2", (4, 4, 2)), ("W", (1, 20, 4)), ("R", (1, 20, 5)))
+    ]
+    constants += [constant("one", [1], np.int64), constant("third", 2, np.int64)]
+    return model(nodes, [value("x", np.float32, ["N", STEPS, FEATURES])], [value("y", np.float32, ["N", 5])], constants)
+
+
 def step_model() -> onnx.ModelProto:
     return stream(recurrent_model()).model
 

@@ -2,20 +2,25 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.inputs import inputs_root
 from tests.onnx_models import gru, save
 from tests.peer import Peer
 from tests.processes import serve_until_end
+from tests.questions import TRADING_BOT
+from tests.real_models import SHAPES
 from tests.serving import serve, write_config, write_zoo
 
 from tickpath.server.warmup import ROUND_TRIPS
 from tickpath.wire import Infer, Result
 
+ROOT: Final = inputs_root()
 ROWS_MAX = 8
 ASKED = 30
 SECOND_US = 1_000_000
@@ -56,8 +61,34 @@ def values(result: Result) -> list[npt.NDArray[np.float32]]:
 
 @pytest.mark.parametrize("name", ["mlp", "gru"])
 def test_neighbours_make_no_difference(models: dict[str, str], tmp_path: Path, name: str) -> None:
-    model = {"path": models[name], "batch_rows_max": ROWS_MAX, "batch_us": 20_000}
-    with serve(tmp_path, [model]) as server, Peer(server.connect()) as peer:
+    check_neighbours({"path": models[name]}, tmp_path)
+
+
+@pytest.mark.skipif(ROOT is None, reason="the folder of real inputs is absent (TICKPATH_INPUTS)")
+@pytest.mark.parametrize("name", ["gonnx/gru.onnx", "silero_vad/silero_vad_half.onnx", TRADING_BOT])
+def test_neighbours_of_real_models_make_no_difference(tmp_path: Path, name: str) -> None:
+    """Rows of the first two are the second axis of their states, and the first of what else they take."""
+    assert ROOT is not None
+    path = ROOT / name if name == TRADING_BOT else ROOT / "models" / name
+    check_neighbours({"path": str(path), "shapes": SHAPES.get(name, {})}, tmp_path)
+
+
+@pytest.mark.skipif(ROOT is None, reason="the folder of real inputs is absent (TICKPATH_INPUTS)")
+@pytest.mark.parametrize("name", ["deeplob_serve/model_b1.onnx", "silero_vad/silero_vad_16k_op15.onnx"])
+def test_real_models_that_cannot_share_a_run_are_refused(tmp_path: Path, name: str) -> None:
+    assert ROOT is not None
+    model = {"path": str(ROOT / "models" / name), "shapes": SHAPES.get(name, {}), "batch_rows_max": ROWS_MAX}
+    config = write_config(tmp_path, [model], port=0)
+    code, said = serve_until_end("--config", str(config), "--no-observer")
+    assert code == 3
+    assert any("can't share a run" in line for line in said), said
+
+
+def check_neighbours(model: Mapping[str, Any], folder: Path) -> None:
+    with (
+        serve(folder, [{**model, "batch_rows_max": ROWS_MAX, "batch_us": 20_000}]) as server,
+        Peer(server.connect()) as peer,
+    ):
         asked = requests(peer, ASKED)
         alone: dict[int, Result] = {}
         for request in asked:

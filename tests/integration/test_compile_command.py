@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.feed_models import STEPS, recurrent_model
 from tests.onnx_models import one_node, save
 
 from tickpath.engines import zoo
+from tickpath.engines.passes import stream
 
 
 def compile_(source: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -44,6 +46,13 @@ def test_it_says_what_came_out(source: Path) -> None:
         (["-o", "out.onnx", "--engine", "tensorrt"], 3, "tensorrt writes .plan files"),
         (["-o", "out.onnx", "--timing-cache", "cache"], 3, "keeps no timing cache"),
         (["-o", "out.onnx", "--precision", "bf16"], 3, "mlp.onnx"),
+        (["-o", "out.onnx", "--streaming"], 3, "mlp.onnx: Gemm 'gemm_0' may mix steps"),
+        (["-o", "out.plan", "--streaming"], 1, "out.plan: name a .onnx file"),
+        (
+            ["-o", "out.onnx", "--streaming", "--precision", "fp16"],
+            2,
+            "--streaming goes with --shape and --force alone",
+        ),
     ],
 )
 def test_what_it_refuses_is_one_line(source: Path, arguments: list[str], code: int, says: str) -> None:
@@ -65,3 +74,14 @@ def test_buckets_are_those_that_the_model_has(tmp_path: Path) -> None:
         compile_(tmp_path / "model.onnx", "-o", out, "--buckets", "2,1").stderr
         == "tickpath: --buckets must ascend, 2,1 came\n"
     )
+
+
+def test_a_step_model_is_that_of_the_command_of_its_own(tmp_path: Path) -> None:
+    source = save(recurrent_model(), tmp_path, "lstm.onnx")
+    done = compile_(source, "-o", "lstm.step.onnx", "--streaming")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"one step of {STEPS}, 4 states" in done.stdout
+    assert "it answers as lstm.onnx does, bit for bit" in done.stdout
+    assert (tmp_path / "lstm.step.onnx").read_bytes() == stream(recurrent_model()).model.SerializeToString()
+    assert "--force" in compile_(source, "-o", "lstm.step.onnx", "--streaming").stderr
+    assert compile_(source, "-o", "lstm.step.onnx", "--streaming", "--force").returncode == 0

@@ -1,10 +1,13 @@
 """What is asked of a feed as a whole while its ticks are under way: each is answered once, behind the ticks that were
 sent before it, whatever was asked of the feed meanwhile."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import msgspec
+import onnx
 import pytest
-from tests.feed_models import STEPS, rows, step_model, window_model
+from tests.feed_models import STEPS, Whole, recurrent_model, rows, step_model, window_model
 from tests.peer import Peer
 from tests.serving import RunningServer, serve
 
@@ -108,6 +111,26 @@ def test_each_is_answered_once_behind_the_ticks_before_it(
     told = [answer.code if isinstance(answer, Failure) else type(answer) for answer in got[TICKS:]]
     assert told == list(expected)
     assert all(isinstance(answer, Result) for answer in got[STEPS - 1 : TICKS])
+
+
+@pytest.mark.parametrize(("handle", "model"), [(WINDOW, window_model), (STEP, recurrent_model)])
+def test_ticks_that_pass_others_answer_to_their_own_rows(
+    peer: Peer, tmp_path: Path, handle: int, model: Callable[[], onnx.ModelProto]
+) -> None:
+    """The later one is the stricter, so over a plain window it may be first."""
+    (tmp_path / "whole.onnx").write_bytes(model().SerializeToString())
+    whole, data = Whole(tmp_path / "whole.onnx"), rows(TICKS)
+    feed = opened(peer, handle, "passing")
+    asked = [msgspec.structs.replace(tick, priority=(TICKS - tick.id) // 4) for tick in ticks(feed)]
+    peer.send(*asked)
+    got = received(peer, TICKS)
+    assert sorted(answer.id for answer in got if isinstance(answer, Result | Failure)) == list(range(1, TICKS + 1))
+    for answer in got:
+        if isinstance(answer, Result):
+            assert bytes(answer.outputs[0]) == whole.answer(data, answer.id - 1).tobytes()
+    assert sum(isinstance(answer, Result) for answer in got) == TICKS - STEPS + 1
+    peer.send(CloseFeed(1, feed.feed))
+    assert isinstance(peer.receive(), FeedClosed)
 
 
 def test_a_feed_that_was_closed_is_opened_anew(peer: Peer) -> None:

@@ -213,6 +213,17 @@ def test_a_snapshot_goes_on_elsewhere(client: Client, server: RunningServer, nam
     assert got == expected
 
 
+@pytest.mark.parametrize(("name", "to"), [("recurrent", "exact"), ("exact", "recurrent")])
+def test_a_snapshot_of_rows_fits_a_window_and_its_steps(
+    client: Client, server: RunningServer, name: str, to: str
+) -> None:
+    data = rows(40)
+    with client.open_feed(name, "rows") as feed, client.open_feed(to, "rows") as other:
+        got = answers(feed, data[:20])
+        other.restore(feed.snapshot())
+        assert_answers(got + answers(other, data[20:]), whole_of(server, "recurrent"), data)
+
+
 def test_a_snapshot_that_does_not_fit_changes_nothing(client: Client) -> None:
     with client.open_feed("window", "whole") as feed, client.open_feed("state", "other") as other:
         answers(feed, rows(8))

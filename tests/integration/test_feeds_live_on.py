@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from tests.feed_models import FEATURES, STEPS, Whole, recurrent_model, rows, state_model, weighed, window_model
 from tests.integration.observer.observing import Scrape
 from tests.integration.test_feeds import answers
+from tests.reference import reference_session
 from tests.repositories import add_version
 from tests.serving import RunningServer, serve
 
@@ -59,6 +61,29 @@ def test_a_reload_keeps_the_window(tmp_path: Path, kind: str) -> None:
             answer = feed.tick(data[place])
             assert answer.version == "2"
             assert answer["y"].tobytes() == wholes[1].answer(data, place).tobytes(), place
+
+
+def test_a_reload_keeps_a_state_that_runs_on(tmp_path: Path) -> None:
+    """As it is: the new weights go on from what the old ones left."""
+    repository, admin, data = tmp_path / "models", tmp_path / "admin", rows(40)
+    versions = [state_model(), reseeded(state_model())]
+    add_version(repository, "m", "1", versions[0])
+    (repository / "m" / "model.toml").write_text('[feed]\nstate = { state = "state_out" }\n')
+    state = np.zeros((1, 1, 5), np.float32)
+    with serve(tmp_path, [], repository=str(repository), admin=str(admin)) as server, Client(server.address) as client:
+        feed = client.open_feed("m", "kept")
+        for number, model in enumerate(versions, 1):
+            path = tmp_path / f"{number}.onnx"
+            path.write_bytes(model.SerializeToString())
+            session = reference_session(path)
+            for row in data[20 * (number - 1) : 20 * number]:
+                expected, state = session.run(None, {"data": row.reshape(1, 1, -1), "state": state})
+                answer = feed.tick(row)
+                assert answer.version == str(number)
+                assert answer["predictions"].tobytes() == expected.tobytes()
+            if number == 1:
+                add_version(repository, "m", "2", versions[1])
+                reload(admin)
 
 
 def test_a_reload_with_other_tensors_ends_the_feed(tmp_path: Path) -> None:

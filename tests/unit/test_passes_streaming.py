@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
-from tests.feed_models import FEATURES, STEPS, recurrent_model
+from tests.feed_models import FEATURES, STEPS, convolved_model, recurrent_model
 from tests.inputs import inputs_root
 from tests.onnx_models import constant, model, value
 from tests.recurrent_models import Form
@@ -171,16 +171,42 @@ def conv(pads: list[int], kernel: int) -> onnx.ModelProto:
     )
 
 
-def test_a_convolution_of_one_step_is_stepped_to_rounding() -> None:
+CONVOLVED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "one step": lambda: conv([0, 0], 1),
+    "three steps": lambda: conv([0, 0], 3),
+    "all steps": lambda: conv([0, 0], STEPS),
+    "two behind one another": convolved_model,
+}
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_convolutions_that_pad_nothing_are_stepped_to_rounding(name: str) -> None:
     """The runtime has another kernel for one step than for many."""
-    whole = conv([0, 0], 1)
+    whole = CONVOLVED[name]()
+    streamed = stream(whole)
+    onnx.checker.check_model(streamed.model, full_check=True)
     x = np.random.default_rng(0).standard_normal((2, STEPS, FEATURES)).astype(np.float32)
     (expected,) = session(whole).run(None, {"x": x})
-    np.testing.assert_allclose(stepped(stream(whole), x)[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(stepped(streamed, x)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_recurrence_waits_for_the_steps_that_a_convolution_needs() -> None:
+    states = dict(stream(convolved_model()).states)
+    assert list(states) == ["past_conv1", "past_conv2", "steps_lstm", "h_lstm", "c_lstm"]
 
 
 REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
-    "reads 3 steps at once, so": (lambda: conv([0, 0], 3), "Conv 'conv'"),
+    "joins values of different steps": (
+        lambda: around(
+            [
+                helper.make_node("Transpose", ["x"], ["c"], perm=[0, 2, 1]),
+                helper.make_node("Conv", ["c", "K"], ["k"]),
+                helper.make_node("Add", ["k", "c"], ["y"], name="add"),
+            ],
+            [constant("K", np.ones((3, 3, 2)))],
+        ),
+        "Add 'add'",
+    ),
     "reads 3 steps at once and pads them along time": (lambda: conv([1, 1], 3), "Conv 'conv'"),
     "pads or skips steps": (lambda: conv([1, 0], 1), "Conv 'conv'"),
     "runs backward": (lambda: around([*BEFORE, lstm("t", "", "y", direction="reverse")]), "LSTM 'lstm'"),

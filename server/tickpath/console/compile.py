@@ -6,6 +6,7 @@ import click
 
 from tickpath.console.endings import Misconfigured, ModelRefused, ending
 from tickpath.console.options import SHAPES, read_buckets, read_targets
+from tickpath.console.streaming import streaming as streaming_command
 
 COMPILE_EXAMPLES = """
 Examples:
@@ -15,6 +16,7 @@ tickpath compile model.onnx -o model.plan
 tickpath compile model.onnx -o model.plan --engine tensorrt-rtx --gpu sm89,sm120 --precision fp16
 tickpath compile model.onnx -o optimised.onnx --engine onnxruntime
 tickpath compile model.pt2 -o models/btc/8/model.plan
+tickpath compile lstm.onnx -o lstm.step.onnx --streaming
 
 Beside OUT stands OUT.json, which says what OUT was made of. What is there and up to date is not made again.
 
@@ -50,13 +52,33 @@ Exit code: 0 done, 2 what was asked for can't be, 3 the model is refused, 130 af
     "--aux-streams", type=click.IntRange(0, 7), metavar="N", help="Streams beside the main one.  [default: 0]"
 )
 @click.option("--timing-cache", type=Path, metavar="FILE", help="Keep kernels' times here from build to build.")
+@click.option("--streaming", is_flag=True, help="Write a recurrent model's step model, as `tickpath streaming` does.")
 @click.option("--trust", "trusted", is_flag=True, help="MODEL's maker may run code here: for .pt2 files that do.")
 @click.option("--force", is_flag=True, help="Build it again, though it is up to date.")
-def compile_(*, model: Path, out: Path, timing_cache: Path | None, force: bool, **options: object) -> None:
+@click.pass_context
+def compile_(
+    context: click.Context,
+    /,
+    *,
+    model: Path,
+    out: Path,
+    timing_cache: Path | None,
+    force: bool,
+    streaming: bool,
+    **options: object,
+) -> None:
     """Compile a model file for a GPU or for this CPU.
 
     MODEL is an .onnx or .pt2 file.
     """
+    if streaming:
+        shapes = options.pop("shapes")
+        if timing_cache or any(options.values()):
+            raise click.UsageError(
+                "--streaming goes with --shape and --force alone: what it writes can be compiled then"
+            )
+        context.invoke(streaming_command, model=model, out=out, shapes=shapes, force=force)
+        return
     import signal
 
     from tickpath.console import compiling

@@ -35,6 +35,8 @@ def streaming(*, model: Path, out: Path, axis: int, shapes: dict[str, object] | 
     from tickpath.console.errors import ConsoleError
     from tickpath.engines import ModelRefusedError
 
+    if out.suffix != ".onnx":
+        raise Failed(f"{out}: name a .onnx file")
     if out.exists() and not force:
         raise Failed(f"{out} is there already: give another name, or --force to write over it")
     with ending(ModelRefused, ModelRefusedError), ending(Failed, ConsoleError):

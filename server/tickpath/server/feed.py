@@ -3,8 +3,8 @@
 Rules
 - A tick is taken or it is not. It is taken when its form, its number and its values are right and there is room to run
   it; then its row is in the window whatever becomes of its answer, and its number is used up.
-- Ticks of one feed run in their order. Where states run on, a taken tick always runs: it can't be taken back, and a
-  budget only decides whether its answer is still given.
+- Where states run on, ticks run in their order, and a taken one always runs: it can't be taken back, and a budget only
+  decides whether its answer is still given. Over a plain window each has its own rows with it, and runs as a request.
 - What is asked of the feed as a whole waits until the ticks before it have been answered; ticks behind it wait their
   turn by being refused.
 - The loop's thread owns all of it; a state belongs to the lane while ticks are under way (see feed_state.py).

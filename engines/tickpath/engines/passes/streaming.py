@@ -4,8 +4,12 @@ The window's model takes [N, steps, ...] and answers from its last step; the ste
 recurrent operator its states, and gives the states after this step. Begun with zeros and stepped through a window, it
 gives that window's answer: the operators, weights and order of sums are the same.
 
-That holds where every operator but the recurrent ones treats each step by itself, and where the answer is read from the
-last step alone. So each tensor's time axis is followed through the graph (`timeline.py`), and a model in which one gets
+A convolution that reads several steps, and pads none, keeps the last of them as a state. What comes behind it has fewer
+steps than the window, so a recurrent operator keeps its zeros until its first one has come. Sums are the same; the
+runtime may add up a convolution of one step in another order.
+
+That holds where every other operator treats each step by itself, and where the answer is read from the last step alone.
+So each tensor's time axis is followed through the graph (`timeline.py`), and a model in which one gets
 lost, or two steps meet, is refused with the operator that did it.
 """
 
@@ -14,8 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tickpath.engines.engine import ModelRefusedError
 from tickpath.engines.passes.graph import (
@@ -36,6 +42,8 @@ BATCH: Final = "N"
 
 # The first of a recurrent node's states among its inputs.
 INITIAL_H: Final = 5
+# A Slice without the first.
+_FROM_THE_SECOND: Final = {"from": 1, "to": 2**31}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +66,21 @@ def stream(model: onnx.ModelProto, axis: int = 1) -> Streamed:
     timeline = Timeline(known, window, tensor_types(stepped))
     for value in inputs:
         timeline.begin(value.name, axis)
-    form = _StateForm(inputs[0], axis)
     made = [node if node.op_type in RECURRENT else timeline.through(node) for node in _followed(graph, timeline)]
-    names = set(all_names(graph))
-    states = [pair for node in made if node.op_type in RECURRENT for pair in _give_states(graph, node, form, names)]
-    if not states:
+    if not any(node.op_type in RECURRENT for node in made):
         raise ModelRefusedError(
             "it has no recurrent operator (LSTM, GRU, RNN), so there is nothing to step: serve its window as it is"
         )
-    for output in graph.output[: len(graph.output) - len(states)]:
+    for output in graph.output:
         timeline.check_output(output.name)
+    states = _States(graph, inputs[0], axis)
+    made = [each for node in made for each in _keeping(node, timeline, states)]
     for value in inputs:
         value.type.tensor_type.shape.dim[axis].Clear()
         value.type.tensor_type.shape.dim[axis].dim_value = 1
-    graph.initializer.extend(timeline.constants)
-    _finish(stepped, made, {"window": window, "states": states})
-    return Streamed(stepped, window, tuple(states))
+    graph.initializer.extend([*timeline.constants, *states.constants])
+    _finish(stepped, [*made, *states.after], {"window": window, "states": states.pairs})
+    return Streamed(stepped, window, tuple(states.pairs))
 
 
 def _followed(graph: onnx.GraphProto, timeline: Timeline) -> Iterator[onnx.NodeProto]:
@@ -101,10 +108,17 @@ def _units(node: onnx.NodeProto) -> int:
     return int(units)
 
 
-class _StateForm:
-    """What a state looks like: its element type, and the batch's size or name, both those of an input."""
+class _States:
+    """What a step needs of those before it: inputs of the graph, each with the output that it is after the step.
+    `after`: nodes that give them, behind all others."""
 
-    def __init__(self, value: onnx.ValueInfoProto, axis: int) -> None:
+    def __init__(self, graph: onnx.GraphProto, value: onnx.ValueInfoProto, axis: int) -> None:
+        """Their element type and the batch's size or name are those of `value`, an input."""
+        self.pairs: list[tuple[str, str]] = []
+        self.after: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._graph = graph
+        self._names = set(all_names(graph))
         tensor = value.type.tensor_type
         batch = tensor.shape.dim[0 if axis else 1]
         self._element_type = tensor.elem_type
@@ -112,40 +126,86 @@ class _StateForm:
         if not batch.dim_value:
             batch.dim_param = str(self._rows)
 
-    def declare(self, name: str, units: int, layout: int) -> onnx.ValueInfoProto:
-        shape = [self._rows, 1, units] if layout else [1, self._rows, units]
-        return helper.make_tensor_value_info(name, self._element_type, shape)
+    def of_recurrent(self, node: onnx.NodeProto, late: int) -> None:
+        """Have the node begin with states. Before `late` steps it has no input yet, and they stay as they were."""
+        layout = next((attribute.i for attribute in node.attribute if attribute.name == "layout"), 0)
+        letters = "hc" if node.op_type == "LSTM" else "h"
+        label = node.name or node.output[0] or node.output[1]
+        node.input.extend([""] * (INITIAL_H + len(letters) - len(node.input)))
+        node.output.extend([""] * (1 + len(letters) - len(node.output)))
+        early = self._early(label, late, self._shape(1, layout)) if late else ""
+        for place, letter in enumerate(letters):
+            taken, given = self._take(f"{letter}_{label}", self._shape(_units(node), layout))
+            node.input[INITIAL_H + place] = taken
+            inner = node.output[1 + place] or free_name(self._names, f"{taken}_after")
+            node.output[1 + place] = inner
+            if early:
+                self._give("Where", [early, taken, inner], given)
+            else:
+                # A name of its own: what the node gives may be an output of the model already.
+                self._give("Identity", [inner], given)
+
+    def of_convolution(
+        self, node: onnx.NodeProto, reach: int, axis: int, dims: tuple[int, ...]
+    ) -> list[onnx.NodeProto]:
+        """The node, reading as many steps as it did: what it read before is kept. `dims`: of its input."""
+        shape = [self._rows, *dims[1:axis], reach, *dims[axis + 1 :]]
+        if dims[0] not in (0, self._rows) or not all(shape):
+            raise ModelRefusedError(
+                f"{label_of(node)} reads {reach + 1} steps of {node.input[0]!r}, but only its batch may be open"
+            )
+        taken, given = self._take(f"past_{node.name or node.output[0]}", shape)
+        joined = free_name(self._names, f"{taken}_joined")
+        bounds = [self._constant(f"{taken}_{name}", [value]) for name, value in _FROM_THE_SECOND.items()]
+        self._give("Slice", [joined, *bounds, self._constant(f"{taken}_axis", [axis])], given)
+        changed = onnx.NodeProto()
+        changed.CopyFrom(node)
+        changed.input[0] = joined
+        return [helper.make_node("Concat", [taken, node.input[0]], [joined], name=joined, axis=axis), changed]
+
+    def _early(self, label: str, late: int, shape: Sequence[int | str]) -> str:
+        """Whether so many steps have not come yet."""
+        taken, given = self._take(f"steps_{label}", shape)
+        dtype = helper.tensor_dtype_to_np_dtype(self._element_type)
+        limit, one = (self._constant(f"{taken}_{name}", [value], dtype) for name, value in (("late", late), ("one", 1)))
+        early = free_name(self._names, f"{taken}_early")
+        self.after.append(helper.make_node("Less", [taken, limit], [early], name=early))
+        self._give("Add", [taken, one], given)
+        return early
+
+    def _shape(self, units: int, layout: int) -> list[int | str]:
+        return [self._rows, 1, units] if layout else [1, self._rows, units]
+
+    def _take(self, wanted: str, shape: Sequence[int | str]) -> tuple[str, str]:
+        taken = free_name(self._names, wanted)
+        given = free_name(self._names, f"{taken}_next")
+        for values, name in ((self._graph.input, taken), (self._graph.output, given)):
+            values.append(helper.make_tensor_value_info(name, self._element_type, shape))
+        self.pairs.append((taken, given))
+        return taken, given
+
+    def _give(self, operator: str, inputs: Sequence[str], given: str) -> None:
+        self.after.append(helper.make_node(operator, inputs, [given], name=given))
+
+    def _constant(self, wanted: str, values: Sequence[int], dtype: npt.DTypeLike = np.int64) -> str:
+        name = free_name(self._names, wanted)
+        self.constants.append(numpy_helper.from_array(np.array(values, dtype), name))
+        return name
 
 
-def _give_states(
-    graph: onnx.GraphProto, node: onnx.NodeProto, form: _StateForm, names: set[str]
-) -> list[tuple[str, str]]:
-    """Have the node begin with states that are inputs of the graph. Returns their names, each with that of the output
-    which it is after the step."""
-    layout = next((attribute.i for attribute in node.attribute if attribute.name == "layout"), 0)
-    letters = "hc" if node.op_type == "LSTM" else "h"
-    node.input.extend([""] * (INITIAL_H + len(letters) - len(node.input)))
-    node.output.extend([""] * (1 + len(letters) - len(node.output)))
-    pairs = []
-    for place, letter in enumerate(letters):
-        taken = free_name(names, f"{letter}_{node.name or node.output[0] or node.output[1]}")
-        given = free_name(names, f"{taken}_next")
-        node.input[INITIAL_H + place] = taken
-        inner = node.output[1 + place] or free_name(names, f"{taken}_after")
-        node.output[1 + place] = inner
-        graph.input.append(form.declare(taken, _units(node), layout))
-        graph.output.append(form.declare(given, _units(node), layout))
-        # A name of its own: what the node gives may be an output of the model already.
-        graph.node.append(helper.make_node("Identity", [inner], [given], name=given))
-        pairs.append((taken, given))
-    return pairs
+def _keeping(node: onnx.NodeProto, timeline: Timeline, states: _States) -> list[onnx.NodeProto]:
+    """The node with what it needs of earlier steps as states; others as they are."""
+    if node.op_type in RECURRENT:
+        states.of_recurrent(node, timeline.late(node.input[0]))
+    elif reach := timeline.reach(node):
+        return states.of_convolution(node, reach, timeline.time_axis(node.input[0]), timeline.dims(node))
+    return [node]
 
 
 def _finish(model: onnx.ModelProto, made: list[onnx.NodeProto], feed: dict[str, object]) -> None:
-    """The nodes that were made, those that give the states, and of them all what is still needed."""
+    """The nodes that were made, and of them what is still needed."""
     graph = model.graph
-    given = [node for node in graph.node if node.op_type == "Identity" and node.output[0].endswith("_next")]
-    replace_nodes(graph, _needed(graph, [*made, *given]))
+    replace_nodes(graph, _needed(graph, made))
     drop_unused(graph)
     del graph.value_info[:]
     props = {entry.key: entry.value for entry in model.metadata_props} | {FEED_KEY: json.dumps(feed)}

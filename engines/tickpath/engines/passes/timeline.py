@@ -49,6 +49,8 @@ class Timeline:
         self._types = types
         self.constants: list[onnx.TensorProto] = []
         self._axes: dict[str, int] = {}  # of stepped tensors the axis, LAST for those of the last step
+        self._late: dict[str, int] = {}  # of stepped tensors, how many of the window's first steps they don't have
+        self._reaches: dict[str, int] = {}
         self._zeros = {name for name, tensor in known.items() if not tensor_value(tensor).any()}
         self._rules: dict[str, Callable[[onnx.NodeProto, int], onnx.NodeProto]] = {
             "Transpose": self._transpose,
@@ -78,7 +80,7 @@ class Timeline:
             return node
         if node.op_type == "Shape":  # depends on no value
             return node
-        if len(axes) > 1:
+        if len(axes) > 1 or len({self.late(name) for name in node.input if name in self._axes}) > 1:
             self._refuse(node, "joins values of different steps")
         (axis,) = axes
         if node.op_type in ELEMENTWISE:
@@ -105,6 +107,7 @@ class Timeline:
         if whole:
             # Y has the directions behind the steps; batch first in layout 1.
             self._axes[whole] = 1 if form.layout else 0
+            self._late[whole] = self.late(node.input[0])
         for name in filter(None, ends):
             self._axes[name] = LAST
 
@@ -114,6 +117,23 @@ class Timeline:
             raise ModelRefusedError(
                 f"output {name!r} has all steps of the window: let the model answer from the last step alone"
             )
+
+    def dims(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """The sizes of a node's first input, 0 for those that are open."""
+        self._rank(node, node.input[0])
+        return tuple(each.dim_value for each in self._types[node.input[0]].shape.dim)
+
+    def time_axis(self, name: str) -> int:
+        """Which axis of a stepped tensor is time."""
+        return self._axes[name]
+
+    def late(self, name: str) -> int:
+        """How many steps must have come before a stepped tensor has its first."""
+        return self._late.get(name, 0)
+
+    def reach(self, node: onnx.NodeProto) -> int:
+        """How many steps before this one a convolution reads."""
+        return self._reaches.get(node.output[0], 0)
 
     # -- one rule for each operator; `axis` is time in its input --
 
@@ -128,8 +148,11 @@ class Timeline:
             self._zeros.update(node.output)
 
     def _set(self, node: onnx.NodeProto, axis: int) -> onnx.NodeProto:
+        late = max(self.late(name) for name in node.input)
         for name in filter(None, node.output):
             self._axes[name] = axis
+            if axis != LAST:
+                self._late[name] = late + self.reach(node)
         return node
 
     def _elementwise(self, node: onnx.NodeProto, axis: int) -> onnx.NodeProto:
@@ -176,7 +199,8 @@ class Timeline:
         index = self._value(node.input[1])
         if along != axis and index is not None:
             return self._set(node, axis + (along < axis) * (index.ndim - 1))
-        if index is None or index.size != 1 or int(index.reshape(-1)[0]) not in (LAST, self._steps - 1):
+        last = self._steps - self.late(node.input[0]) - 1
+        if index is None or index.size != 1 or int(index.reshape(-1)[0]) not in (LAST, last):
             self._refuse(node, "takes more, or another, than the last step")
         self._set(node, LAST)
         return self._gathering_last(node, index)
@@ -198,7 +222,8 @@ class Timeline:
         if axis not in along:
             return self._set(node, axis)
         place = along.index(axis)
-        takes_last = int(starts[place]) in (LAST, self._steps - 1) and int(ends[place]) >= self._steps
+        steps = self._steps - self.late(node.input[0])
+        takes_last = int(starts[place]) in (LAST, steps - 1) and int(ends[place]) >= steps
         if len(along) > 1 or not takes_last or (strides is not None and (strides != 1).any()):
             self._refuse(node, "takes more, or another, than the last step")
         self._set(node, LAST)
@@ -233,10 +258,12 @@ class Timeline:
                 b"VALID",
             )
         )
-        if shape[axis] > 1:
-            self._refuse(node, f"reads {shape[axis]} steps at once{' and pads them along time' if padded else ''}")
+        if padded and shape[axis] > 1:
+            self._refuse(node, f"reads {shape[axis]} steps at once and pads them along time")
         if padded or self._attribute(node, "strides", [1] * (len(shape) - 2))[spatial] != 1:
             self._refuse(node, "pads or skips steps")
+        apart = self._attribute(node, "dilations", [1] * (len(shape) - 2))[spatial]
+        self._reaches[node.output[0]] = apart * (shape[axis] - 1)
         return self._set(node, axis)
 
     def _layer_normalization(self, node: onnx.NodeProto, axis: int) -> onnx.NodeProto:
