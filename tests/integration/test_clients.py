@@ -69,6 +69,17 @@ def test_answers_are_the_runtimes_own(make_caller: MakeCaller, address: str, fol
             assert all(stage_ns >= 0 for stage_ns in outcome.stages.values())
 
 
+def test_each_of_many_is_asked_as_one_is(make_caller: MakeCaller, address: str) -> None:
+    with make_caller(address) as client:
+        [tensor] = client.model("mlp").inputs
+        x = np.zeros(tensor.shape, np.float32)
+        lowest = client.limits.priority_levels - 1
+        outcomes = client.infer_many("mlp", [x, np.repeat(x, 2, axis=0)], rows=1, event_time_ns=1, priority=lowest)
+        assert [type(outcome) for outcome in outcomes] == [Prediction, BadShapeError]
+        for refused in client.infer_many("mlp", [x, x], priority=lowest + 1):
+            assert isinstance(refused, BadValueError)
+
+
 def test_refusals_come_back_typed(make_caller: MakeCaller, address: str) -> None:
     with make_caller(address) as client:
         [tensor] = client.model("mlp").inputs

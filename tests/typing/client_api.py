@@ -30,7 +30,9 @@ def blocking() -> None:
             api.Prediction,
         )
         assert_type(
-            client.infer_many("mlp", (X for _ in range(3)), in_flight=2, budget_ns=1, timeout_s=1),
+            client.infer_many(
+                "mlp", (X for _ in range(3)), in_flight=2, rows=1, budget_ns=1, event_time_ns=1, priority=1, timeout_s=1
+            ),
             list[api.Prediction | api.RefusedError],
         )
         assert_type(client.open_feed("deeplob", "BTC", anew=True, snapshot=b"", timeout_s=1), api.Feed)
@@ -47,7 +49,10 @@ async def awaited() -> None:
         assert_type(await client.model("mlp"), ModelInfo)
         assert_type(await client.ping(), int)
         assert_type(await client.infer("mlp", [X, None], rows=1, key=1), api.Prediction)
-        assert_type(await client.infer_many("mlp", [X]), list[api.Prediction | api.RefusedError])
+        assert_type(
+            await client.infer_many("mlp", [X], rows=1, event_time_ns=1, priority=1),
+            list[api.Prediction | api.RefusedError],
+        )
         assert_type(await client.open_feed("deeplob", "BTC"), api.AsyncFeed)
         assert_type(await client.close(), None)
 
@@ -90,7 +95,9 @@ def pool(addresses: Sequence[str]) -> None:
         assert_type(pool.connect(), None)
         assert_type(pool.model("mlp"), ModelInfo)
         assert_type(pool.infer("mlp", X, rows=1, budget_ns=1, key=1, timeout_s=1), api.Prediction)
-        assert_type(pool.infer_many("mlp", [X]), list[api.Prediction | api.RefusedError])
+        assert_type(
+            pool.infer_many("mlp", [X], rows=1, event_time_ns=1, priority=1), list[api.Prediction | api.RefusedError]
+        )
         assert_type(pool.open_feed("deeplob", "BTC", snapshot=b""), api.Feed)
         assert_type([server.ready for server in pool.servers], list[bool])
         assert_type([server.address for server in pool.servers], list[str])
@@ -103,7 +110,10 @@ async def awaited_pool() -> None:
         assert_type(await pool.connect(), None)
         assert_type(await pool.model("mlp"), ModelInfo)
         assert_type(await pool.infer("mlp", X), api.Prediction)
-        assert_type(await pool.infer_many("mlp", [X]), list[api.Prediction | api.RefusedError])
+        assert_type(
+            await pool.infer_many("mlp", [X], rows=1, event_time_ns=1, priority=1),
+            list[api.Prediction | api.RefusedError],
+        )
         assert_type(await pool.open_feed("deeplob", "BTC"), api.AsyncFeed)
         assert_type([server.in_flight for server in pool.servers], list[int])
         assert_type(await pool.close(), None)

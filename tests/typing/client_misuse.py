@@ -17,6 +17,7 @@ def blocking(client: api.Client) -> None:
     client.infer("mlp", X, 1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     client.infer("mlp", X, budget_ns=0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     client.infer("mlp", X, budget_ms=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    client.infer_many("mlp", [X], key=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     client.infer_many("mlp", 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     client.open_feed("mlp", 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     client.limits = None  # type: ignore[misc, assignment]  # pyright: ignore[reportAttributeAccessIssue]

@@ -79,6 +79,16 @@ def test_a_refused_output_stays_refused_unless_asked_otherwise() -> None:
     assert result_of(last.stand_in(asked(2), failed(int(Flag.INPUT_NON_FINITE)), LAST, 10)).id == 2
 
 
+def test_what_has_not_run_and_what_asks_for_no_other_answer_stays_refused() -> None:
+    last = LastAnswers()
+    last.keep(asked(1), answer(1, b"good"))
+    late = Refusal(Code.DEADLINE, "too late")
+    assert last.stand_in(asked(2), late, LAST, 10) is late
+    broken = failed()
+    for fallback in ("none", "cpu"):
+        assert last.stand_in(asked(2), broken, ModelConfig("m.onnx", fallback=fallback), 10) is broken
+
+
 @pytest.mark.parametrize("infer", [asked(2, handle=1), asked(2, rows=2)], ids=["another handle", "other rows"])
 def test_only_the_same_handle_and_as_many_rows(infer: Infer) -> None:
     last = LastAnswers()

@@ -11,8 +11,8 @@ from tests.numpy_engine import NumpyEngine, copy_through, tensor
 from tickpath.engines import Array, EngineFailedError
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
-from tickpath.server.lane import Answer, Lane
-from tickpath.wire import Code, Infer, Result, decode_server_message
+from tickpath.server.lane import Answer, AnswerRefusedError, Failed, InputRefusedError, Lane, why_failed
+from tickpath.wire import Code, Flag, Infer, Result, decode_server_message
 
 SPECS = [tensor("x", (1, 2))]
 BUCKETS = (1, 4)
@@ -143,3 +143,37 @@ def test_a_failure_is_one_requests_and_the_next_is_answered(
     assert np.frombuffer(result_of(ask(lane, [5, 6])).outputs[0], np.float32).tolist() == [5, 6]
     # What a client could not help is in the log with its place; what the runtime said went to the client.
     assert [record.exc_info is not None for record in caplog.records] == ([True] if code is Code.INTERNAL else [])
+
+
+FLAGGING = {"non_finite": "flag", "output_non_finite": "flag", "out_of_bounds": "flag"}
+REFUSING = {"output_max": 8.0, "non_finite": "flag", "output_non_finite": "flag"}
+
+
+@pytest.mark.parametrize("settings", [{}, FLAGGING, FLAGGING | {"output_max": 8.0}, REFUSING], ids=str)
+@pytest.mark.parametrize(
+    "values", [[1.0, 2.0], [1.0, np.nan], [1.0, 9.0], [np.inf, 2.0], [1.0, 2.0, 3.0, 9.0]], ids=str
+)
+def test_who_is_no_client_has_the_same_answer(settings: dict[str, Any], values: list[float]) -> None:
+    rows = len(values) // 2
+    answer = ask(lane_of(NumpyEngine(SPECS, SPECS), **settings), values, rows)
+    lane = lane_of(NumpyEngine(SPECS, SPECS), **settings)
+    inputs: list[memoryview | None] = [memoryview(np.array(values, np.float32).tobytes())]
+    if isinstance(answer, Answer):
+        outputs, flags = lane.compute(rows, inputs)
+        assert [bytes(each) for each in outputs] == [bytes(each) for each in result_of(answer).outputs]
+        assert flags == answer.flags
+    elif isinstance(answer, Failed):
+        with pytest.raises(AnswerRefusedError) as failed:
+            lane.compute(rows, inputs)
+        assert why_failed(failed.value) == answer.message
+        assert failed.value.flags == answer.flags & ~Flag.INPUT_NON_FINITE
+    else:
+        with pytest.raises(InputRefusedError) as refused:
+            lane.compute(rows, inputs)
+        assert refused.value.refusal == answer
+
+
+def test_who_is_no_client_has_the_runtimes_failure() -> None:
+    with pytest.raises(EngineFailedError, match="no memory left") as failed:
+        lane_of(failing(iter([EngineFailedError("no memory left")]))).compute(1, [memoryview(bytes(8))])
+    assert why_failed(failed.value) == "the model's runtime failed: no memory left"

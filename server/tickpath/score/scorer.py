@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,13 +24,10 @@ from tickpath.score.mapping import Source, map_columns
 from tickpath.score.model import find_model
 from tickpath.score.rows import BadRows, read_rows
 from tickpath.server.config import ModelConfig, ServerConfig
+from tickpath.server.lane import AnswerRefusedError, InputRefusedError, why_failed
 from tickpath.server.model import prepare_model
-from tickpath.server.numeric_policy import input_refusal, judge_outputs
-from tickpath.wire import Flag
 
 OnBadRow = Literal["fail", "null"]
-
-_INPUT_NON_FINITE: Final = int(Flag.INPUT_NON_FINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +51,6 @@ class Scorer:
         self.spec: EngineSpec = self._prepared.engine.spec
         self.buckets = self._prepared.buckets
         self.rows = rows
-        self._policy = config.numeric
-        self._bucket_index = bucket_index_by_rows(self.buckets)
-        self._looks_at_inputs = self._policy.inputs != "pass"
-        self._looks_at_outputs = self._policy.outputs != "pass" or self._policy.checks_bounds
         try:
             self._check_rows()
         except ScoreError:
@@ -80,12 +73,12 @@ class Scorer:
     @property
     def flags(self) -> bool:
         """Whether the model's numeric policy may mark an answer."""
-        return self._policy.flags
+        return self.config.numeric.flags
 
     @property
     def request_ns(self) -> int:
         """What the model took for a request while it was warmed up."""
-        return self._lane.compute_ns[self._bucket_index[self.rows]]
+        return self._lane.compute_ns[bucket_index_by_rows(self.buckets)[self.rows]]
 
     def sources(self, schema: Any, asked: Mapping[str, str], cast: bool) -> tuple[Source | None, ...]:
         """Where each input comes from in a table of this pyarrow.Schema. Raises ScoreError."""
@@ -128,26 +121,17 @@ class Scorer:
                 bad[row] = refused
 
     def _ask(self, inputs: Sequence[Array | None], scores: Scores, start: int, stop: int) -> str:
-        """One request, as a lane runs it. Returns why it has no answer; an empty text where it has one."""
+        """One request. Returns why it has no answer; an empty text where it has one."""
         rows = stop - start
-        slot = self._lane.slots[self._bucket_index[rows]]
         pairs = zip(inputs, self.spec.inputs, strict=True)
-        slot.fill(rows, [None if rows_of is None else _packed(rows_of, each, start, stop) for rows_of, each in pairs])
-        flags = 0
-        if self._looks_at_inputs and (name := slot.bad_value()) is not None:
-            if self._policy.inputs == "refuse":
-                return input_refusal(name).message
-            flags = _INPUT_NON_FINITE
+        packed = [None if rows_of is None else _packed(rows_of, each, start, stop) for rows_of, each in pairs]
         try:
-            slot.replay()
-        except EngineFailedError as error:
-            return f"the model's runtime failed: {error}"
-        if self._looks_at_outputs and slot.has_bad_output(rows):
-            seen, why = judge_outputs(self._policy, slot.non_finite_output(rows), slot.output_outside(rows))
-            flags |= seen
-            if why:
-                return f"the answer is refused: {why}"
-        for array, tensor, data in zip(scores.outputs, self.spec.outputs, slot.read(rows), strict=True):
+            outputs, flags = self._lane.compute(rows, packed)
+        except InputRefusedError as error:
+            return str(error)
+        except (EngineFailedError, AnswerRefusedError) as error:
+            return why_failed(error)
+        for array, tensor, data in zip(scores.outputs, self.spec.outputs, outputs, strict=True):
             array[start:stop] = _unpacked(data, tensor, rows)
         scores.flags[start:stop] = flags
         return ""

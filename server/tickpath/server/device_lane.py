@@ -17,13 +17,12 @@ from tickpath.server.admission import OUR_FAULT, Refusal
 from tickpath.server.config import ModelConfig
 from tickpath.server.lane import (
     DEVICE_LOST,
-    INPUT_NON_FINITE,
     Answer,
     AnswerRefusedError,
+    InputRefusedError,
     Lane,
     too_late_by,
 )
-from tickpath.server.numeric_policy import input_refusal
 from tickpath.server.scheduling import Queued
 from tickpath.wire import Code, Result, encode_frame
 
@@ -76,9 +75,7 @@ class DeviceLane(Lane):
         try:
             slot.fill(infer.rows, infer.inputs)
             if self._looks_at_inputs and (name := slot.bad_value()) is not None:
-                if self._policy.inputs == "refuse":
-                    return self._given_back(flight, input_refusal(name))
-                flight.flags |= INPUT_NON_FINITE
+                flight.flags |= self._judge_input(name)
             flight.filled_ns = monotonic_ns()
             flight.graph.launch()
         except Exception as error:
@@ -102,10 +99,7 @@ class DeviceLane(Lane):
     def _answer(self, flight: Flight, computed_ns: int) -> Answer | Refusal:
         slot, infer = flight.slot, flight.request.infer
         if self._looks_at_outputs and slot.has_bad_output(infer.rows):
-            seen, why = self._judge(slot, infer.rows)
-            flight.flags |= seen
-            if why:
-                raise AnswerRefusedError(why)
+            flight.flags |= self._judge_outputs(slot, infer.rows)
         outputs = slot.read(infer.rows)
         stamps = (*self._stamps_until_launch(flight), computed_ns, monotonic_ns())
         frame = encode_frame(Result(infer.id, self._version, outputs, stamps, flight.flags))
@@ -115,6 +109,8 @@ class DeviceLane(Lane):
 
     def _not_answered(self, flight: Flight, error: Exception) -> Answer | Refusal:
         """As `run` has it."""
+        if isinstance(error, InputRefusedError):
+            return error.refusal
         if isinstance(error, DeviceLostError):
             self.device_lost(error)
             return DEVICE_LOST

@@ -1,4 +1,5 @@
-"""Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones.
+"""Executors: where a model's lane runs. Inline on the loop for short models, on a thread of its own for long ones; on a
+device that the loop polls, see polled_executor.py.
 
 One writer: the inline lane belongs to the loop's thread; a threaded lane to its thread. What waits for the thread, and
 what becomes of it, is the dispatcher's, on the loop's thread: see dispatch.py.

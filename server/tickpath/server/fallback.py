@@ -41,9 +41,10 @@ class LastAnswers:
         while self._bytes > LAST_BYTES_MAX:
             self._bytes -= len(self._kept.pop(next(iter(self._kept))).frame)
 
-    def stand_in(self, infer: Infer, failed: Failed, config: ModelConfig, now_ns: int) -> Answer | Refusal:
-        """An answer for what has none, marked and with its age; or the refusal, with why there is none either."""
-        if not stands_in(config, failed):
+    def stand_in(self, infer: Infer, failed: Refusal, config: ModelConfig, now_ns: int) -> Answer | Refusal:
+        """An answer for what has none, marked and with its age; or the refusal, with why there is none either. What has
+        not run stays refused, and so does all where the model's settings ask for no such answer."""
+        if type(failed) is not Failed or config.fallback != "last" or not stands_in(config, failed):
             return failed
         kept, age_max_ns = self._kept.get(infer.handle), int(config.fallback_age_max_s * 1e9)
         if kept is None or kept.rows != infer.rows:

@@ -49,8 +49,20 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     replays: int = 1
 
 
+class InputRefusedError(Exception):
+    """An input is not to be run. The text says why, and so does `refusal`."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
 class AnswerRefusedError(Exception):
-    """An output is not to be given. The text says why."""
+    """An output is not to be given. The text says why; `flags`: what was seen of the outputs."""
+
+    def __init__(self, why: str, flags: int) -> None:
+        super().__init__(f"the answer is refused: {why}")
+        self.flags = flags
 
 
 class Failed(Refusal, frozen=True, gc=False, kw_only=True):
@@ -112,31 +124,29 @@ class Lane:
         failure of the engine, and a fault of ours, is this request's refusal."""
         started_ns = monotonic_ns()
         try:
-            bucket_index = self._bucket_index[infer.rows]
+            rows = infer.rows
+            bucket_index = self._bucket_index[rows]
             if infer.budget_ns and (
                 too_late := too_late_by(infer.budget_ns, started_ns - received_ns, self.times[bucket_index])
             ):
                 return too_late
             slot = self.slots[bucket_index]
-            slot.fill(infer.rows, infer.inputs)
+            slot.fill(rows, infer.inputs)
             flags = self._mark
             if self._looks_at_inputs and (name := slot.bad_value()) is not None:
-                if self._policy.inputs == "refuse":
-                    return input_refusal(name)
-                flags |= INPUT_NON_FINITE
+                flags |= self._judge_input(name)
             filled_ns = monotonic_ns()
             slot.replay()
             computed_ns = monotonic_ns()
-            if self._looks_at_outputs and slot.has_bad_output(infer.rows):
-                seen, why = self._judge(slot, infer.rows)
-                flags |= seen
-                if why:
-                    raise AnswerRefusedError(why)
-            outputs = slot.read(infer.rows)
+            if self._looks_at_outputs and slot.has_bad_output(rows):
+                flags |= self._judge_outputs(slot, rows)
+            outputs = slot.read(rows)
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, computed_ns, monotonic_ns())
             frame = encode_frame(Result(infer.id, self._version, outputs, stamps, flags))
             if started_ns >= self.recent.next_ns:
                 self.recent.keep(infer, frame, started_ns)
+        except InputRefusedError as error:
+            return error.refusal
         except (EngineFailedError, AnswerRefusedError) as error:
             stamps = (first_byte_ns, received_ns, started_ns, filled_ns, now_ns := monotonic_ns(), now_ns)
             return self._failed(infer, error, bucket_index, flags, stamps)
@@ -147,6 +157,19 @@ class Lane:
             log.exception("a fault of the server refused a request")
             return Refusal(Code.INTERNAL, OUR_FAULT)
         return Answer(frame, bucket_index, slot.bucket, stamps, flags)
+
+    def compute(self, rows: int, inputs: Sequence[memoryview | None]) -> tuple[list[memoryview], int]:
+        """As `run`, for whoever is no client: the outputs as they are read, which hold until the next request, and the
+        flags. Raises InputRefusedError, AnswerRefusedError, EngineFailedError, DeviceLostError."""
+        slot = self.slots[self._bucket_index[rows]]
+        slot.fill(rows, inputs)
+        flags = self._mark
+        if self._looks_at_inputs and (name := slot.bad_value()) is not None:
+            flags |= self._judge_input(name)
+        slot.replay()
+        if self._looks_at_outputs and slot.has_bad_output(rows):
+            flags |= self._judge_outputs(slot, rows)
+        return slot.read(rows), flags
 
     def run_turn(self, turn: Turn) -> list[Answer | Refusal]:
         """Run requests that share a run, or one alone. Where there is anything the matter with a shared run, each
@@ -219,18 +242,34 @@ class Lane:
         ones too."""
         return [Slot(engine, bucket, self._rules) for bucket in reversed(buckets)][::-1]
 
-    def _judge(self, slot: Slot, rows: int) -> tuple[int, str]:
-        """Of outputs that break a rule: their flags, and why they are not to be given, if so."""
+    def _judge_input(self, name: str) -> int:
+        """The flags of a request whose input `name` is not finite. Raises InputRefusedError."""
+        if self._policy.inputs == "refuse":
+            raise InputRefusedError(input_refusal(name))
+        return INPUT_NON_FINITE
+
+    def _judge_outputs(self, slot: Slot, rows: int) -> int:
+        """The flags of outputs that break a rule. Raises AnswerRefusedError."""
         seen, why = judge_outputs(self._policy, slot.non_finite_output(rows), slot.output_outside(rows))
-        return seen, why and f"the answer is refused: {why}"
+        if why:
+            raise AnswerRefusedError(why, seen)
+        return seen
 
     def _failed(
-        self, infer: Infer, error: Exception, bucket_index: int, flags: int, stamps: Stamps
+        self,
+        infer: Infer,
+        error: EngineFailedError | AnswerRefusedError,
+        bucket_index: int,
+        flags: int,
+        stamps: Stamps,
     ) -> Answer | Refusal:
         """The request has no answer here; perhaps it has one on the standby."""
-        why = str(error) if isinstance(error, AnswerRefusedError) else f"the model's runtime failed: {error}"
+        if isinstance(error, AnswerRefusedError):
+            flags |= error.flags
         bucket = self.slots[bucket_index].bucket
-        failed = Failed(Code.ENGINE_FAILED, why, flags, bucket_index=bucket_index, bucket=bucket, stamps=stamps)
+        failed = Failed(
+            Code.ENGINE_FAILED, why_failed(error), flags, bucket_index=bucket_index, bucket=bucket, stamps=stamps
+        )
         if self.standby is None or not stands_in(self._config, failed):
             return failed
         answer = self.standby.run(infer, stamps[0], stamps[1])
@@ -264,6 +303,11 @@ def too_late_by(budget_ns: int, waited_ns: int, time: ComputeTime) -> Refusal | 
         f"the budget of {budget_ns} ns can't be kept: the request has waited {waited_ns} ns and the model takes "
         f"{needed_ns}, so it was not run",
     )
+
+
+def why_failed(error: EngineFailedError | AnswerRefusedError) -> str:
+    """What whoever asked is told of a request that has run and has no answer."""
+    return str(error) if isinstance(error, AnswerRefusedError) else f"the model's runtime failed: {error}"
 
 
 def stands_in(config: ModelConfig, failed: Failed) -> bool:

@@ -1,9 +1,8 @@
 """How the loop waits for the next request: asleep in epoll, polling for a moment first, or always polling.
 
 A core that sleeps is slow to wake, and then finds its caches cold: the interrupt, the scheduler and the first misses
-cost more than a
-small model. So for `poll_us` after a request the loop goes round without sleeping, since the next request of a busy
-client comes soon; then it sleeps. `--spin` is the same without an end.
+cost more than a small model. So for `poll_us` after a request the loop goes round without sleeping, since the next
+request of a busy client comes soon; then it sleeps. `--spin` is the same without an end.
 """
 
 import asyncio

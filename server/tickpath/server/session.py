@@ -26,7 +26,7 @@ from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.fallback import LastAnswers
 from tickpath.server.feed import TakenTick
 from tickpath.server.feed_talk import FeedTalk
-from tickpath.server.lane import Answer, Failed
+from tickpath.server.lane import Answer
 from tickpath.server.service import Service
 from tickpath.server.tick_admission import TurnedAway, admit
 from tickpath.server.version import Version
@@ -261,7 +261,7 @@ class Session(Connection):
     def _answer(self, infer: Infer, version: Version, outcome: Outcome, route: Route, queued: int = 0) -> None:
         """Send the answer of a request that has run, and record its way."""
         if type(outcome) is not Answer:
-            outcome = self._stand_in(infer, version, cast(Refusal, outcome))
+            outcome = self._last.stand_in(infer, cast(Refusal, outcome), version.config, monotonic_ns())
             if type(outcome) is not Answer:
                 if infer.budget_ns:
                     version.executor.took(infer, outcome, 0)
@@ -293,12 +293,6 @@ class Session(Connection):
         # A tick that goes on from a state is one that a shadow can't repeat.
         if route.shadow is not None and not outcome.flags & _LAST_ANSWER and not infer.feed:
             route.shadow.offer(infer, outcome.frame)
-
-    def _stand_in(self, infer: Infer, version: Version, refusal: Refusal) -> Outcome:
-        """This session's last answer for one that the model could not give, where it may stand in for it."""
-        if type(refusal) is Failed and version.config.fallback == "last":
-            return self._last.stand_in(infer, refusal, version.config, monotonic_ns())
-        return refusal
 
     def _note(self, infer: Infer, version: Version, answer: Answer) -> None:
         """Count what was seen of an answer; keep a good one, where it may have to stand in for another."""

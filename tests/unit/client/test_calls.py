@@ -183,6 +183,21 @@ def test_many_never_have_more_in_flight_than_asked_or_allowed(make_caller: MakeC
     assert [type(outcome) for outcome in outcomes] == [Prediction] * 5
 
 
+def test_each_of_many_carries_what_one_carries(make_caller: MakeCaller, make_server: MakeServer) -> None:
+    def script(session: Session) -> None:
+        session.welcome()
+        for _ in range(2):
+            infer = session.receive(Infer)
+            assert (infer.rows, infer.budget_ns, infer.event_time_ns, infer.priority) == (1, 500_000, 2**63, 3)
+            session.echo(infer)
+        session.expect_end()
+
+    with make_server(script) as server, make_caller(server.address) as client:
+        options = {"rows": 1, "budget_ns": 500_000, "event_time_ns": 2**63, "priority": 3}
+        outcomes = client.infer_many("echo", [X[:1], X, X[:1]], **options)
+    assert [type(outcome) for outcome in outcomes] == [Prediction, BadShapeError, Prediction]
+
+
 def test_a_refusal_among_many_takes_its_place_and_the_others_go_on(
     make_caller: MakeCaller, make_server: MakeServer
 ) -> None:

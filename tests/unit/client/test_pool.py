@@ -11,6 +11,7 @@ from tests.unit.client.pools import MakePool
 from tests.unit.client.scripted import Script, ScriptedServer, Session, echoed, one_echo
 
 from tickpath.client import (
+    BadShapeError,
     DeadlineError,
     Health,
     Hedge,
@@ -134,6 +135,23 @@ def test_what_waits_on_a_draining_server_is_answered_there(
         assert isinstance(outcome, Prediction)
         np.testing.assert_array_equal(outcome["y"], x)
     assert drained.is_set()
+
+
+def test_each_of_many_carries_what_one_carries(make_pool: MakePool, started: Callable[..., ScriptedServer]) -> None:
+    carried: list[tuple[int, int, int, int]] = []
+
+    def script(session: Session) -> None:
+        session.welcome()
+        while isinstance(message := session.next_message(), Infer):
+            carried.append((message.rows, message.budget_ns, message.event_time_ns, message.priority))
+            session.echo(message)
+
+    inputs = [np.zeros((rows, 3), np.float32) for rows in (1, 2, 1)]
+    with make_pool(started(script)) as pool:
+        options = {"rows": 1, "budget_ns": 10**12, "event_time_ns": 2**63, "priority": 3}
+        outcomes = pool.infer_many("echo", inputs, **options)
+    assert [type(outcome) for outcome in outcomes] == [Prediction, BadShapeError, Prediction]
+    assert carried == [(1, 10**12, 2**63, 3)] * 2
 
 
 def test_who_is_asked_later_gets_what_is_left_of_the_budget(

@@ -10,7 +10,7 @@ from tickpath.client.address import parse_address
 from tickpath.client.aio_connection import AioConnection, open_connection
 from tickpath.client.aio_feed import AsyncFeed
 from tickpath.client.codec import Codec, Inputs
-from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
+from tickpath.client.conversation import IN_FLIGHT, Conversation, Options, Request
 from tickpath.client.deadline import Deadline
 from tickpath.client.errors import (
     ConnectError,
@@ -145,18 +145,22 @@ class AsyncClient:
         inputs: Iterable[Inputs],
         *,
         in_flight: int = IN_FLIGHT,
+        rows: int | None = None,
         budget_ns: int = 0,
+        event_time_ns: int = 0,
+        priority: int = 0,
         timeout_s: float | None = None,
     ) -> list[Prediction | RefusedError]:
         """As Client.infer_many."""
         await self.model(model, timeout_s=timeout_s)
+        options = rows, budget_ns, event_time_ns, priority
         outcomes: list[Prediction | RefusedError] = []
         waiting: deque[tuple[AioConnection, Request[Prediction]]] = deque()
         try:
             for each in inputs:
                 while waiting and (len(waiting) >= in_flight or waiting[-1][0].conversation.full):
                     outcomes.append(await _oldest(waiting))
-                waiting.append(await self._begin(model, each, budget_ns, self._deadline(timeout_s)))
+                waiting.append(await self._begin(model, each, options, self._deadline(timeout_s)))
             while waiting:
                 outcomes.append(await _oldest(waiting))
         finally:
@@ -181,12 +185,12 @@ class AsyncClient:
         return self._usable_connection() or await self._open_again(deadline)
 
     async def _begin(
-        self, model: str, inputs: Inputs, budget_ns: int, deadline: Deadline
+        self, model: str, inputs: Inputs, options: Options, deadline: Deadline
     ) -> tuple[AioConnection, Request[Prediction]]:
         connection = self._usable_connection() or await self._open_again(deadline)
         try:
             codec = connection.conversation.codec(model) or await _looked_up(connection, model, deadline)
-            request = connection.conversation.infer(codec, inputs, None, budget_ns, 0)
+            request = connection.conversation.infer(codec, inputs, *options)
         except RefusedError as refused:
             return connection, Request.refused(refused)
         connection.send(request, deadline)

@@ -11,7 +11,7 @@ from tickpath.client.address import parse_address
 from tickpath.client.blocking_connection import SocketConnection, make_connection, open_socket
 from tickpath.client.blocking_feed import Feed
 from tickpath.client.codec import Codec, Inputs
-from tickpath.client.conversation import IN_FLIGHT, Conversation, Request
+from tickpath.client.conversation import IN_FLIGHT, Conversation, Options, Request
 from tickpath.client.deadline import Deadline
 from tickpath.client.errors import (
     ConnectError,
@@ -169,19 +169,25 @@ class Client:
         inputs: Iterable[Inputs],
         *,
         in_flight: int = IN_FLIGHT,
+        rows: int | None = None,
         budget_ns: int = 0,
+        event_time_ns: int = 0,
+        priority: int = 0,
         timeout_s: float | None = None,
     ) -> list[Prediction | RefusedError]:
         """Many predictions, with up to `in_flight` requests (never more than the server allows) on their way at once.
 
         The list has one place per request, in their order: its Prediction, or the RefusedError that it met; the others
-        go on. `timeout_s` counts for each request from its sending. What is no answer at all (a timeout, a lost
-        connection) is raised, and so is UnknownModelError at the start; the requests then in flight are taken back.
+        go on. `rows`, `budget_ns`, `event_time_ns` and `priority` are each request's, as in `infer`; there is no `key`,
+        under which each would take the place of the one before. `timeout_s` counts for each request from its sending.
+        What is no answer at all (a timeout, a lost connection) is raised, and so is UnknownModelError at the start; the
+        requests then in flight are taken back.
         """
         with self._turn():
             deadline = self._deadline(timeout_s)
             connection = self._ready(deadline)
             self._codec(connection, model, deadline)
+            options = rows, budget_ns, event_time_ns, priority
             outcomes: list[Prediction | RefusedError] = []
             waiting: Waiting = deque()
             try:
@@ -191,7 +197,7 @@ class Client:
                     deadline = self._deadline(timeout_s)
                     if not waiting:
                         connection = self._ready(deadline)
-                    waiting.append((self._begin(connection, model, each, budget_ns, deadline), deadline))
+                    waiting.append((self._begin(connection, model, each, options, deadline), deadline))
                 while waiting:
                     outcomes.append(_oldest(connection, waiting))
             finally:
@@ -235,11 +241,11 @@ class Client:
         return codec
 
     def _begin(
-        self, connection: SocketConnection, model: str, inputs: Inputs, budget_ns: int, deadline: Deadline
+        self, connection: SocketConnection, model: str, inputs: Inputs, options: Options, deadline: Deadline
     ) -> Request[Prediction]:
         try:
             codec = self._codec(connection, model, deadline)
-            request = connection.conversation.infer(codec, inputs, None, budget_ns, 0)
+            request = connection.conversation.infer(codec, inputs, *options)
         except RefusedError as refused:
             return Request.refused(refused)
         connection.send(request.frame, deadline)

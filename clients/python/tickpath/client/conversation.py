@@ -11,7 +11,7 @@ Rules
 
 from collections.abc import Callable
 from operator import index
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -70,6 +70,9 @@ VERSION_MARK: Final = "@"
 
 # Of one infer_many: enough to hide the round trip, few enough to leave the server room for others.
 IN_FLIGHT: Final = 16
+
+Options: TypeAlias = tuple[int | None, int, int, int]
+"""What each request of an infer_many has: rows, budget_ns, event_time_ns, priority."""
 
 T = TypeVar("T")
 

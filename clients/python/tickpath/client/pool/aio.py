@@ -133,7 +133,10 @@ class AsyncPool:
         inputs: Iterable[Inputs],
         *,
         in_flight: int = IN_FLIGHT,
+        rows: int | None = None,
         budget_ns: int = 0,
+        event_time_ns: int = 0,
+        priority: int = 0,
         timeout_s: float | None = None,
     ) -> list[Prediction | RefusedError]:
         """As Pool.infer_many."""
@@ -144,7 +147,15 @@ class AsyncPool:
             for each in inputs:
                 while waiting and len(waiting) >= min(in_flight, lines.room()):
                     outcomes.append(await _oldest(waiting))
-                call = self.infer(model, held(each), budget_ns=budget_ns, timeout_s=timeout_s)
+                call = self.infer(
+                    model,
+                    held(each),
+                    rows=rows,
+                    budget_ns=budget_ns,
+                    event_time_ns=event_time_ns,
+                    priority=priority,
+                    timeout_s=timeout_s,
+                )
                 waiting.append(lines.loop.create_task(call))
             while waiting:
                 outcomes.append(await _oldest(waiting))

@@ -145,7 +145,10 @@ class Pool:
         inputs: Iterable[Inputs],
         *,
         in_flight: int = IN_FLIGHT,
+        rows: int | None = None,
         budget_ns: int = 0,
+        event_time_ns: int = 0,
+        priority: int = 0,
         timeout_s: float | None = None,
     ) -> list[Prediction | RefusedError]:
         """As Client.infer_many, over all servers; `in_flight` counts all of them together."""
@@ -157,7 +160,7 @@ class Pool:
                 for each in inputs:
                     while waiting and (len(waiting) >= in_flight or not lines.has_room):
                         outcomes.append(_oldest(lines, waiting))
-                    asking = Asking(model, held(each), None, budget_ns)
+                    asking = Asking(model, held(each), rows, budget_ns, event_time_ns, priority)
                     waiting.append(Call(Course(lines.servers, self._hedging, None), asking, self._deadline(timeout_s)))
                     _advance(lines, waiting[-1])
                 while waiting:
