@@ -99,8 +99,10 @@ def _head(status: Status) -> Iterator[Text]:
     core, sessions = status.core, status.sessions
     clock = time.strftime("%H:%M:%S", time.localtime(status.unix_ns / 1e9))
     quiet = "  quiet" if core.quiet else ""
+    ticks = sum(model.warm_up for model in status.models)
+    warm_up = f" (warm-up: {ticks:,} ticks)" if ticks else ""
     yield Text(
-        f"core {core.pid} {core.state}{quiet}  {clock}  sessions {sessions.open}  feeds {status.feeds.open}  "
+        f"core {core.pid} {core.state}{quiet}  {clock}  sessions {sessions.open}  feeds {status.feeds.open}{warm_up}  "
         f"loop lag {microseconds(core.loop_lag_ns)} µs at most  in the collector {microseconds(core.gc_pause_ns)} µs"
     )
     if core.state == "ended":

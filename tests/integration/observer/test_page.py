@@ -14,7 +14,8 @@ from tests.repositories import add_version, scale, slow_scale
 from tests.serving import RunningServer, serve
 from tests.traffic import Floats, Traffic
 
-from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State, VersionDescription
+from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State, VersionCell, VersionDescription
+from tickpath.wire import Code
 
 DESK = (1280, 900)
 PHONE = (375, 800)
@@ -141,6 +142,28 @@ def test_an_observer_that_does_not_answer_is_told_and_one_that_does_again(
     assert overflow(tab) <= 0
     observer.process.send_signal(signal.SIGCONT)
     tab.wait_for("document.getElementById('alarm').hidden && !document.body.classList.contains('stale')")
+
+
+def test_the_warm_up_of_feeds_is_told_and_no_error(writer: RecordWriter, observer: Observing, tab: Tab) -> None:
+    errors = (
+        "[...document.querySelectorAll('#facts div')].find((each) => each.innerText.startsWith('errors')).innerText"
+    )
+    write(writer, 0, [50_000] * 20)
+    for _ in range(7):
+        writer.refused(0, Code.NOT_READY)
+    writer.add_version(0, VersionCell.WARM_UP, 5)
+    tab.open(f"{observer.url}/")
+    tab.wait_for(ALL_THERE)
+    assert tab.evaluate(errors).split() == ["errors", "2"]
+    table = tab.evaluate("document.getElementById('codes').innerText")
+    assert [line.split("\t") for line in table.splitlines()][1:] == [
+        ["OK", "20"],
+        ["NOT_READY", "7"],
+        ["of NOT_READY, warm-up of feeds", "5"],
+    ]
+    writer.add_version(0, VersionCell.WARM_UP, 2)
+    tab.wait_for(f"{errors}.split(/\\s+/)[1] === '0'")
+    assert tab.problems == []
 
 
 def test_what_comes_from_the_server_is_never_html(writer: RecordWriter, observer: Observing, tab: Tab) -> None:

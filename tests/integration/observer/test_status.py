@@ -51,6 +51,9 @@ def test_status_says_what_the_core_counts(writer: RecordWriter, observer: Observ
     writer.refused(None, Code.UNKNOWN_MODEL)
     writer.refused(0, Code.DEADLINE)
     writer.refused(0, Code.ENGINE_FAILED)
+    for _ in range(6):
+        writer.refused(0, Code.NOT_READY)
+    writer.add_version(0, VersionCell.WARM_UP, 4)
     writer.set_version(0, VersionCell.IN_FLIGHT, 4)
     writer.set_version(0, VersionCell.QUEUE_DEPTH, 2)
     writer.add_version(0, VersionCell.LATE_IN_QUEUE, 5)
@@ -62,8 +65,9 @@ def test_status_says_what_the_core_counts(writer: RecordWriter, observer: Observ
     assert told.refused == {"UNKNOWN_MODEL": 1}
     fast, slow = told.models
     assert (fast.name, fast.live, fast.ready) == ("fast", "1", True)
-    assert (fast.in_flight, fast.queued, fast.errors, fast.misses) == (4, 2, 1, 5)
-    assert fast.codes == {"OK": 100, "DEADLINE": 1, "ENGINE_FAILED": 1}
+    assert (fast.in_flight, fast.queued, fast.errors, fast.misses) == (4, 2, 1 + 2, 5)
+    assert (fast.warm_up, slow.warm_up) == (4, 0)
+    assert fast.codes == {"OK": 100, "DEADLINE": 1, "ENGINE_FAILED": 1, "NOT_READY": 6}
     assert fast.latency.samples == 100
     assert fast.latency.p99_ns == pytest.approx(50_000, rel=0.01)
     assert fast.rate_per_s > 0
@@ -139,6 +143,20 @@ def test_a_fresh_observer_answers_before_anything_has_happened() -> None:
         assert run("slow", "--observer", observer.url).output.startswith("no request was answered")
         assert run("top", "--once", "--observer", observer.url).exit_code == 0
     writer.close()
+
+
+def test_top_tells_warm_up_apart_from_errors(writer: RecordWriter, observer: Observing) -> None:
+    def errors(name: str) -> str:
+        printed = run("top", "--once", "--observer", observer.url).output
+        (row,) = (line for line in printed.splitlines() if line.strip("│| ").startswith(name))
+        return row.split()[-1] + (" warm-up" if "feeds 0 (warm-up: 1,200 ticks)" in printed else "")
+
+    assert errors("fast") == "0"
+    for _ in range(1_200):
+        writer.refused(0, Code.NOT_READY)
+    assert errors("fast") == "1,200"
+    writer.add_version(0, VersionCell.WARM_UP, 1_200)
+    assert errors("fast") == "0 warm-up"
 
 
 def test_top_once_prints_models_and_stages(writer: RecordWriter, observer: Observing) -> None:
