@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.browser import Tab, browsing
 from tests.integration.observer.observing import FAST, Observing, write
@@ -116,6 +117,22 @@ def test_another_model_is_one_click_away(server: RunningServer, tab: Tab) -> Non
     tab.wait_for("document.querySelector('#versions tbody').innerText.includes('thread')")
     tab.evaluate("document.getElementById('slow-chosen').click()")
     tab.wait_for("[...document.querySelectorAll('.slow-head')].every((each) => each.innerText.includes('eth@7'))")
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_many_models_leave_room_for_the_chosen_one(
+    writer: RecordWriter, observer: Observing, tab: Tab, size: tuple[int, int]
+) -> None:
+    writer.describe(CoreDescription(os.getpid(), tuple(msgspec.structs.replace(FAST, name=f"m{n}") for n in range(64))))
+    write(writer, 0, [50_000] * 20)
+    tab.show(*size)
+    tab.open(f"{observer.url}/")
+    tab.wait_for(f"document.querySelectorAll('#models tbody tr').length === 64 && {ALL_THERE}")
+    assert tab.evaluate("document.getElementById('chart').getBoundingClientRect().top / innerHeight") < 2
+    assert overflow(tab) <= 0
+    tab.evaluate("[...document.querySelectorAll('#models button')].at(-1).click()")
+    tab.wait_for("document.querySelector('h2 .chosen-name').textContent === 'm63'")
     assert tab.problems == []
 
 
