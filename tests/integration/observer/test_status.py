@@ -180,6 +180,8 @@ def test_slow_prints_stages_and_causes_in_words(writer: RecordWriter, observer: 
     assert "  1  compute 9 ms (usually" in printed.output
     as_json = run("slow", "--count", "2", "--json", "--observer", observer.url)
     assert len(json.loads(as_json.output)["requests"]) == 2
+    other = run("slow", "--model", "[btc]", "--observer", observer.url)
+    assert (other.exit_code, other.output.split(" was ")[0]) == (0, "no request of model '[btc]'")
 
 
 @pytest.mark.parametrize("command", [["top", "--once"], ["slow"]])
