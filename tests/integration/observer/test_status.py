@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -258,6 +259,22 @@ def test_top_lives_until_ctrl_c_and_leaves_the_terminal_as_it_was(writer: Record
         assert (code, errors) == (0, "")
         assert "\x1b[?1049l" in top.written  # the other screen is left
         assert "\x1b[?25h" in top.written  # and the cursor is shown
+
+
+def test_top_of_more_models_than_lines_shows_the_busiest_and_says_so(writer: RecordWriter, observer: Observing) -> None:
+    writer.describe(CoreDescription(os.getpid(), tuple(msgspec.structs.replace(FAST, name=f"m{n}") for n in range(64))))
+    writer.set_cell(GlobalCell.STATE, State.READY)
+    for place in range(40, 64):
+        write(writer, place, [50_000] * 20)
+    with terminal("top", "--every", "0.1", "--observer", observer.url) as top:
+        shown = ""
+        for _ in range(3):  # a read may end within a look
+            top.wait_for("ctrl-C ends")
+            shown += top.written
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+        assert "32 more models, less busy than these" in text  # of 40 lines
+        assert set(re.findall(r"\bm[0-9]+\b", text)) == {f"m{number}" for number in (*range(8), *range(40, 64))}
+        assert top.end() == (0, "")
 
 
 def test_the_index_says_where_all_this_is(observer: Observing) -> None:
