@@ -21,7 +21,7 @@ from tests.feed_models import (
     time_last_model,
     window_model,
 )
-from tests.integration.observer.observing import Scrape
+from tests.integration.observer.observing import Scrape, get
 from tests.reference import reference_session
 from tests.serving import RunningServer, serve
 from tests.unit.client.callers import LOOPS
@@ -39,9 +39,11 @@ from tickpath.client import (
     Prediction,
 )
 from tickpath.console.scrape import fetch
+from tickpath.observe.schema import Status
 from tickpath.server.feed import SEQUENCE_MAX, Snapshot
 
 TICKS = 300
+FILES = {"window": "window", "exact": "recurrent"}
 STATE = {"state": {"state": "state_out"}}
 
 
@@ -338,6 +340,26 @@ def test_tasks_share_a_feed(server: RunningServer, loop: str) -> None:
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(talk())
+
+
+@pytest.mark.parametrize("name", ["window", "exact"])
+def test_the_warm_up_of_a_feed_is_counted_and_no_error(server: RunningServer, client: Client, name: str) -> None:
+    def counts() -> tuple[int, int, int]:
+        """(ticks of warm-up, all that ended NOT_READY, errors)"""
+        client.ping()
+        assert server.ready.observer is not None
+        status = msgspec.json.decode(get(f"{server.ready.observer}/status.json")[1], type=Status)
+        (model,) = (model for model in status.models if model.name == name)
+        return model.warm_up, model.codes.get("NOT_READY", 0), model.errors
+
+    before = counts()
+    with client.open_feed(name, "warming") as feed:
+        assert_answers(answers(feed, rows(TICKS)), whole_of(server, FILES[name]), rows(TICKS))
+        warmed = (before[0] + STEPS - 1, before[1] + STEPS - 1, before[2])
+        assert counts() == warmed
+        with pytest.raises(FeedGapError):
+            feed.tick(rows(1)[0], sequence=1)
+        assert counts() == (*warmed[:2], warmed[2] + 1)
 
 
 def test_feeds_are_counted(server: RunningServer, client: Client) -> None:

@@ -56,6 +56,11 @@ def test_nothing_is_late_where_all_is_as_usual() -> None:
     assert (late(stages), why(stages, "inline")) == ([], "no stage took longer than usual")
 
 
+def test_a_little_of_every_stage_is_told_as_that() -> None:
+    stages = explain(spans(**dict.fromkeys(SPANS[:REQUEST], MS)), "inline", 0, [], NAMES)
+    assert (late(stages), why(stages, "inline")) == ([], "every stage took a little longer than usual")
+
+
 def test_without_a_usual_time_the_longest_stage_is_late() -> None:
     unknown = [Span(span.name, span.start_ns, span.end_ns, None) for span in spans(compute=5 * MS)]
     stages = explain(unknown, "inline", 0, [], NAMES)

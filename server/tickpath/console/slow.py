@@ -11,10 +11,11 @@ from tickpath.loadtest.report.whole import keep_whole
 from tickpath.observe.schema import SlowReport, SlowRequest, SlowStage
 
 
-def slow_tables(report: SlowReport) -> Iterator[object]:
-    """A table with a line for each request, and below it a line that says why."""
+def slow_tables(report: SlowReport, model: str | None) -> Iterator[object]:
+    """A table with a line for each request, and below it a line that says why. `model`: whose they are, None: any."""
     if not report.requests:
-        yield f"no request was answered in the last {report.kept_s} s"
+        whose = "" if model is None else f" of model {model!r}"
+        yield f"no request{whose} was answered in the last {report.kept_s} s"
         return
     yield _table(report)
     for number, request in enumerate(report.requests, 1):

@@ -1,7 +1,7 @@
 """`tickpath top`: what an observer says, again and again, in a terminal."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -63,8 +63,10 @@ def _watch(status: Status, watching: Watching, console: Console, live: Live) -> 
             problem = str(error)
 
 
-def view(status: Status, models: Iterable[ModelStatus], stages: bool, ends: bool = True) -> RenderableType:
-    """Head and table. Times in microseconds. `ends`: say how to end it."""
+def view(
+    status: Status, models: Iterable[ModelStatus], stages: bool, ends: bool = True, left_out: int = 0
+) -> RenderableType:
+    """Head and table. Times in microseconds. `ends`: say how to end it. `left_out`: how many models have no room."""
     table = numbers("", "req/s", "p50", "p99", "p99.9", "in flight", "queued", "misses", "errors", "share")
     for model in models:
         table.add_row(*_model_row(model), style="bold")
@@ -72,7 +74,8 @@ def view(status: Status, models: Iterable[ModelStatus], stages: bool, ends: bool
             _add_stages(table, model)
     how = "; ctrl-C ends" if ends else ""
     table.caption = f"µs over the last {status.window_s} s, ~ thin: under {THIN:,} samples{how}"
-    return Group(*_head(status), keep_whole(table))
+    more = [Text(f"{left_out} more models, less busy than these: --model NAME shows one")] if left_out else []
+    return Group(*_head(status), *more, keep_whole(table))
 
 
 def _screen(status: Status, watching: Watching, height: int, age_s: float, problem: str) -> RenderableType:
@@ -81,10 +84,18 @@ def _screen(status: Status, watching: Watching, height: int, age_s: float, probl
     except ConsoleError as error:  # it was unloaded
         models, problem = (), problem or str(error)
     lines = sum(1 + len(model.stages) for model in models)
-    shown = view(status, models, stages=lines + LINES_AROUND <= height)
+    fitting = _busiest(models, max(height - LINES_AROUND, 1))
+    left_out = len(models) - len(fitting)
+    shown = view(status, fitting, stages=lines + LINES_AROUND <= height, left_out=left_out)
     if not problem:
         return shown
     return Group(Text(f"STALE, from {age_s:.0f} s ago: {problem}", style="bold red"), shown)
+
+
+def _busiest(models: Sequence[ModelStatus], room: int) -> list[ModelStatus]:
+    """As many as there is room for, in their order."""
+    by_rate = sorted(range(len(models)), key=lambda place: -models[place].rate_per_s)
+    return [models[place] for place in sorted(by_rate[:room])]
 
 
 def _models(status: Status, watching: Watching) -> tuple[ModelStatus, ...]:
@@ -99,8 +110,10 @@ def _head(status: Status) -> Iterator[Text]:
     core, sessions = status.core, status.sessions
     clock = time.strftime("%H:%M:%S", time.localtime(status.unix_ns / 1e9))
     quiet = "  quiet" if core.quiet else ""
+    ticks = sum(model.warm_up for model in status.models)
+    warm_up = f" (warm-up: {ticks:,} ticks)" if ticks else ""
     yield Text(
-        f"core {core.pid} {core.state}{quiet}  {clock}  sessions {sessions.open}  feeds {status.feeds.open}  "
+        f"core {core.pid} {core.state}{quiet}  {clock}  sessions {sessions.open}  feeds {status.feeds.open}{warm_up}  "
         f"loop lag {microseconds(core.loop_lag_ns)} µs at most  in the collector {microseconds(core.gc_pause_ns)} µs"
     )
     if core.state == "ended":

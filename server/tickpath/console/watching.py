@@ -79,7 +79,7 @@ def slow(observer: str, token_file: str | None, model: str | None, count: int, a
 
     from tickpath.console.slow import slow_tables
 
-    print_rich(*slow_tables(report))
+    print_rich(*slow_tables(report, model))
 
 
 COMMANDS = (top, slow)

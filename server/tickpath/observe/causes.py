@@ -81,11 +81,15 @@ def explain(
     )
 
 
-def why(stages: Iterable[SlowStage], executor: str) -> str:
+def why(stages: Sequence[SlowStage], executor: str) -> str:
     """In words: the late stages, the latest first, and what went on in each."""
     late = [stage for stage in stages if stage.late]
     late.sort(key=lambda stage: (stage.usual_ns or 0.0) - stage.span_ns)
-    return "; ".join(_say_stage(stage, executor) for stage in late) or "no stage took longer than usual"
+    if late:
+        return "; ".join(_say_stage(stage, executor) for stage in late)
+    longer = any(stage.span_ns > (stage.usual_ns or 0.0) for stage in stages)
+    # Were it five of the six, one of them would have a fifth of it.
+    return "every stage took a little longer than usual" if longer else "no stage took longer than usual"
 
 
 def _say_stage(stage: SlowStage, executor: str) -> str:

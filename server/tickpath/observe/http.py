@@ -21,7 +21,7 @@ HEAD_BYTES_MAX: Final = 8 * 1024
 # Prometheus gives a scrape up after 10 s unless told otherwise; who is slower than that wants nothing from us.
 CONNECTION_S: Final = 10.0
 # A scrape lasts milliseconds, so of 128 connections the oldest is an idle or a hostile one. 128 pages that nobody reads
-# are 4 MB for one model, 230 MB for 64.
+# are 6 MB for one model, 260 MB for 64.
 CONNECTIONS_MAX: Final = 128
 
 PLAIN: Final = "text/plain; charset=utf-8"

@@ -68,6 +68,12 @@ _OF_MODEL: Final[tuple[tuple[Family, str, str, int], ...]] = (
     ),
     (
         CounterMetricFamily,
+        "tickpath_feed_warm_up_total",
+        "Ticks taken and answered NOT_READY, since their feed's window was not full.",
+        VersionCell.WARM_UP,
+    ),
+    (
+        CounterMetricFamily,
         "tickpath_reloads_total",
         "Times that another version was made live, the start aside.",
         VersionCell.RELOADS,

@@ -26,10 +26,10 @@ import msgspec
 from tickpath.wire import Code, Flag
 
 MAGIC: Final = 0x7469636B70617468
-LAYOUT_VERSION: Final = 9
+LAYOUT_VERSION: Final = 10
 
 # Versions that one core can load in its life, since each keeps its place: 64 models, each reloaded every half an hour
-# of a trading day. 360 bytes each.
+# of a trading day. 368 bytes each.
 VERSIONS_MAX: Final = 1024
 # 12 buckets: the powers of two up to 2048.
 BUCKETS_MAX: Final = 12
@@ -97,9 +97,10 @@ class VersionCell(enum.IntEnum):
     SHADOW_COMPARED = 8  # the cells of a shadow are written by its own thread
     SHADOW_DIFFERED = 9
     SHADOW_DROPPED = 10
-    FLAGS = 11  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
-    CODES = 11 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
-    REPLAYS = 11 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
+    WARM_UP = 11  # ticks that were taken and answered NOT_READY, since their feed's window was not full
+    FLAGS = 12  # FLAG_COUNT cells: requests by what was seen of them, one for each bit of `Flag`
+    CODES = 12 + FLAG_COUNT  # CODE_COUNT cells: requests by how they ended
+    REPLAYS = 12 + FLAG_COUNT + CODE_COUNT  # BUCKETS_MAX cells: replays by bucket
 
 
 def flag_cell(flag: Flag) -> int:

@@ -66,7 +66,8 @@ class VersionStatus(msgspec.Struct, frozen=True):
 
 class ModelStatus(msgspec.Struct, frozen=True):
     """One model over all its versions. `latency` and `stages` are of the last minute, first byte to reply sent; what
-    counts, counts since the core's start. `codes`: requests by how they ended, those that never happened left out."""
+    counts, counts since the core's start. `codes`: requests by how they ended, those that never happened left out.
+    `warm_up`: of those that ended NOT_READY, ticks that were taken while their feed's window filled."""
 
     name: str
     ready: bool
@@ -78,6 +79,7 @@ class ModelStatus(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...]
     codes: dict[str, int]
     deadline_misses: dict[str, int]
+    warm_up: int
     padded_rows: int
     reloads: int
     reload_gap_ns: int
@@ -86,8 +88,9 @@ class ModelStatus(msgspec.Struct, frozen=True):
 
     @property
     def errors(self) -> int:
-        """Requests that ended otherwise than they should have."""
-        return sum(count for code, count in self.codes.items() if code not in HARMLESS)
+        """Requests that ended otherwise than they should have. Every feed has its warm-up, so that is none."""
+        ended = sum(count for code, count in self.codes.items() if code not in HARMLESS)
+        return max(ended - self.warm_up, 0)  # two counts may be a request apart
 
     @property
     def misses(self) -> int:

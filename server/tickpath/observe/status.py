@@ -129,6 +129,7 @@ def _model(
         stages=tuple(_stages(history)),
         codes=_codes(summed[VersionCell.CODES : VersionCell.CODES + CODE_COUNT]),
         deadline_misses={stage: int(summed[cell]) for stage, cell in LATE_CELLS.items()},
+        warm_up=int(summed[VersionCell.WARM_UP]),
         padded_rows=int(summed[VersionCell.PADDED_ROWS]),
         reloads=int(summed[VersionCell.RELOADS]),
         reload_gap_ns=gap_ns,

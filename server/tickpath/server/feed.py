@@ -55,6 +55,11 @@ class TakenTick(msgspec.Struct, frozen=True):
     budget_ns: int
 
 
+class WarmUp(Refusal, frozen=True, gc=False):
+    """What a tick is told that was taken, and whose feed's window is not full. It is expected at every feed's start, so
+    it is counted apart."""
+
+
 class Feed:
     """One feed of one model. `owner` is the client's name; `session` its connection, None while there is none."""
 
@@ -235,9 +240,9 @@ class Feed:
         self.in_flight -= 1
         return taken.next_sequence
 
-    def warming(self, taken: TakenTick) -> Refusal:
+    def warming(self, taken: TakenTick) -> WarmUp:
         """What a tick is told whose row is taken and whose window is not full."""
-        return Refusal(
+        return WarmUp(
             Code.NOT_READY,
             f"feed {self.key!r} has taken the row; its window holds {taken.filled} of "
             f"{self.spec.window} rows, and answers come from the last on",

@@ -24,7 +24,7 @@ from tickpath.server.connection import Connection
 from tickpath.server.dispatch import CANCELLED
 from tickpath.server.executor import INLINE_COMPUTE_NS_MAX, Outcome
 from tickpath.server.fallback import LastAnswers
-from tickpath.server.feed import TakenTick
+from tickpath.server.feed import TakenTick, WarmUp
 from tickpath.server.feed_talk import FeedTalk
 from tickpath.server.lane import Answer
 from tickpath.server.service import Service
@@ -109,8 +109,7 @@ class Session(Connection):
     def eof_received(self) -> bool:
         """The client sends no more. It still gets the answers to what is in flight."""
         self._done_reading = self._leaving = True
-        waiting = self._decoder.bytes_waiting
-        if waiting and not self._deaf:
+        if (waiting := self._decoder.bytes_waiting) and not self._deaf:
             self._refuse_session(
                 Code.BAD_FRAME, f"the connection ended within a frame: {waiting} bytes of a frame came"
             )
@@ -341,8 +340,7 @@ class Session(Connection):
     def _take_back(self, request_id: int) -> None:
         """Refuse a request that had not started, and now never will; one that runs goes on."""
         version, taken = self._in_flight.get(request_id), self._ticks.get(request_id)
-        runs_on = taken is not None and taken.feed.must_run
-        if version is not None and not runs_on and version.executor.take_back(self, request_id):
+        if version is not None and not (taken and taken.feed.must_run) and version.executor.take_back(self, request_id):
             self._ended(request_id, version)
             refusal = CANCELLED if taken is None else taken.feed.ended(taken, CANCELLED, monotonic_ns())
             self._refuse(request_id, version, cast(Refusal, refusal))
@@ -370,6 +368,8 @@ class Session(Connection):
             return
         if refusal.code is Code.DEADLINE:
             self._records.add_version(version.place, stage)
+        elif type(refusal) is WarmUp:
+            self._records.add_version(version.place, VersionCell.WARM_UP)
         if refusal.flags:
             self._records.flagged(version.place, refusal.flags)
 

@@ -46,6 +46,7 @@ OF_MODEL = [
     "tickpath_queue_depth",
     "tickpath_padded_rows_total",
     "tickpath_superseded_total",
+    "tickpath_feed_warm_up_total",
     "tickpath_request_latency_samples",
     "tickpath_reloads_total",
     "tickpath_reload_gap_seconds",
@@ -126,6 +127,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
             VersionCell.QUEUE_DEPTH,
             VersionCell.PADDED_ROWS,
             *LATE.values(),
+            VersionCell.WARM_UP,
             VersionCell.RELOADS,
             VersionCell.RELOAD_GAP_NS,
             *OF_SHADOW.values(),
@@ -152,6 +154,7 @@ def test_every_cell_is_said_under_its_own_name(writer: RecordWriter, observer: O
         assert scrape.value("tickpath_queue_depth", model=name) == base + VersionCell.QUEUE_DEPTH
         for stage, late in LATE.items():
             assert scrape.value("tickpath_deadline_misses_total", model=name, stage=stage) == base + late
+        assert scrape.value("tickpath_feed_warm_up_total", model=name) == base + VersionCell.WARM_UP
         assert scrape.value("tickpath_reloads_total", model=name) == base + VersionCell.RELOADS
         assert scrape.value("tickpath_reload_gap_seconds", model=name) == (base + VersionCell.RELOAD_GAP_NS) / 1e9
         for counter, of_shadow in OF_SHADOW.items():

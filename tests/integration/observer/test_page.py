@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.browser import Tab, browsing
 from tests.integration.observer.observing import FAST, Observing, write
@@ -14,7 +15,8 @@ from tests.repositories import add_version, scale, slow_scale
 from tests.serving import RunningServer, serve
 from tests.traffic import Floats, Traffic
 
-from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State, VersionDescription
+from tickpath.observe.records import CoreDescription, GlobalCell, RecordWriter, State, VersionCell, VersionDescription
+from tickpath.wire import Code
 
 DESK = (1280, 900)
 PHONE = (375, 800)
@@ -118,6 +120,22 @@ def test_another_model_is_one_click_away(server: RunningServer, tab: Tab) -> Non
     assert tab.problems == []
 
 
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_many_models_leave_room_for_the_chosen_one(
+    writer: RecordWriter, observer: Observing, tab: Tab, size: tuple[int, int]
+) -> None:
+    writer.describe(CoreDescription(os.getpid(), tuple(msgspec.structs.replace(FAST, name=f"m{n}") for n in range(64))))
+    write(writer, 0, [50_000] * 20)
+    tab.show(*size)
+    tab.open(f"{observer.url}/")
+    tab.wait_for(f"document.querySelectorAll('#models tbody tr').length === 64 && {ALL_THERE}")
+    assert tab.evaluate("document.getElementById('chart').getBoundingClientRect().top / innerHeight") < 2
+    assert overflow(tab) <= 0
+    tab.evaluate("[...document.querySelectorAll('#models button')].at(-1).click()")
+    tab.wait_for("document.querySelector('h2 .chosen-name').textContent === 'm63'")
+    assert tab.problems == []
+
+
 def test_slow_is_a_page_for_people(server: RunningServer, tab: Tab) -> None:
     tab.show(*DESK)
     tab.open(f"{server.ready.observer}/slow")
@@ -141,6 +159,28 @@ def test_an_observer_that_does_not_answer_is_told_and_one_that_does_again(
     assert overflow(tab) <= 0
     observer.process.send_signal(signal.SIGCONT)
     tab.wait_for("document.getElementById('alarm').hidden && !document.body.classList.contains('stale')")
+
+
+def test_the_warm_up_of_feeds_is_told_and_no_error(writer: RecordWriter, observer: Observing, tab: Tab) -> None:
+    errors = (
+        "[...document.querySelectorAll('#facts div')].find((each) => each.innerText.startsWith('errors')).innerText"
+    )
+    write(writer, 0, [50_000] * 20)
+    for _ in range(7):
+        writer.refused(0, Code.NOT_READY)
+    writer.add_version(0, VersionCell.WARM_UP, 5)
+    tab.open(f"{observer.url}/")
+    tab.wait_for(ALL_THERE)
+    assert tab.evaluate(errors).split() == ["errors", "2"]
+    table = tab.evaluate("document.getElementById('codes').innerText")
+    assert [line.split("\t") for line in table.splitlines()][1:] == [
+        ["OK", "20"],
+        ["NOT_READY", "7"],
+        ["of NOT_READY, warm-up of feeds", "5"],
+    ]
+    writer.add_version(0, VersionCell.WARM_UP, 2)
+    tab.wait_for(f"{errors}.split(/\\s+/)[1] === '0'")
+    assert tab.problems == []
 
 
 def test_what_comes_from_the_server_is_never_html(writer: RecordWriter, observer: Observing, tab: Tab) -> None:

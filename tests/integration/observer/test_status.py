@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -53,6 +54,9 @@ def test_status_says_what_the_core_counts(writer: RecordWriter, observer: Observ
     writer.refused(None, Code.UNKNOWN_MODEL)
     writer.refused(0, Code.DEADLINE)
     writer.refused(0, Code.ENGINE_FAILED)
+    for _ in range(6):
+        writer.refused(0, Code.NOT_READY)
+    writer.add_version(0, VersionCell.WARM_UP, 4)
     writer.set_version(0, VersionCell.IN_FLIGHT, 4)
     writer.set_version(0, VersionCell.QUEUE_DEPTH, 2)
     writer.add_version(0, VersionCell.LATE_IN_QUEUE, 5)
@@ -64,8 +68,9 @@ def test_status_says_what_the_core_counts(writer: RecordWriter, observer: Observ
     assert told.refused == {"UNKNOWN_MODEL": 1}
     fast, slow = told.models
     assert (fast.name, fast.live, fast.ready) == ("fast", "1", True)
-    assert (fast.in_flight, fast.queued, fast.errors, fast.misses) == (4, 2, 1, 5)
-    assert fast.codes == {"OK": 100, "DEADLINE": 1, "ENGINE_FAILED": 1}
+    assert (fast.in_flight, fast.queued, fast.errors, fast.misses) == (4, 2, 1 + 2, 5)
+    assert (fast.warm_up, slow.warm_up) == (4, 0)
+    assert fast.codes == {"OK": 100, "DEADLINE": 1, "ENGINE_FAILED": 1, "NOT_READY": 6}
     assert fast.latency.samples == 100
     assert fast.latency.p99_ns == pytest.approx(50_000, rel=0.01)
     assert fast.rate_per_s > 0
@@ -143,6 +148,20 @@ def test_a_fresh_observer_answers_before_anything_has_happened() -> None:
     writer.close()
 
 
+def test_top_tells_warm_up_apart_from_errors(writer: RecordWriter, observer: Observing) -> None:
+    def errors(name: str) -> str:
+        printed = run("top", "--once", "--observer", observer.url).output
+        (row,) = (line for line in printed.splitlines() if line.strip("│| ").startswith(name))
+        return row.split()[-1] + (" warm-up" if "feeds 0 (warm-up: 1,200 ticks)" in printed else "")
+
+    assert errors("fast") == "0"
+    for _ in range(1_200):
+        writer.refused(0, Code.NOT_READY)
+    assert errors("fast") == "1,200"
+    writer.add_version(0, VersionCell.WARM_UP, 1_200)
+    assert errors("fast") == "0 warm-up"
+
+
 def test_top_once_prints_models_and_stages(writer: RecordWriter, observer: Observing) -> None:
     writer.set_cell(GlobalCell.STATE, State.READY)
     write(writer, 0, [50_000] * 100)
@@ -164,6 +183,8 @@ def test_slow_prints_stages_and_causes_in_words(writer: RecordWriter, observer: 
     assert "  1  compute 9 ms (usually" in printed.output
     as_json = run("slow", "--count", "2", "--json", "--observer", observer.url)
     assert len(json.loads(as_json.output)["requests"]) == 2
+    other = run("slow", "--model", "[btc]", "--observer", observer.url)
+    assert (other.exit_code, other.output.split(" was ")[0]) == (0, "no request of model '[btc]'")
 
 
 @pytest.mark.parametrize("command", [["top", "--once"], ["slow"]])
@@ -258,6 +279,22 @@ def test_top_lives_until_ctrl_c_and_leaves_the_terminal_as_it_was(writer: Record
         assert (code, errors) == (0, "")
         assert "\x1b[?1049l" in top.written  # the other screen is left
         assert "\x1b[?25h" in top.written  # and the cursor is shown
+
+
+def test_top_of_more_models_than_lines_shows_the_busiest_and_says_so(writer: RecordWriter, observer: Observing) -> None:
+    writer.describe(CoreDescription(os.getpid(), tuple(msgspec.structs.replace(FAST, name=f"m{n}") for n in range(64))))
+    writer.set_cell(GlobalCell.STATE, State.READY)
+    for place in range(40, 64):
+        write(writer, place, [50_000] * 20)
+    with terminal("top", "--every", "0.1", "--observer", observer.url) as top:
+        shown = ""
+        for _ in range(3):  # a read may end within a look
+            top.wait_for("ctrl-C ends")
+            shown += top.written
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+        assert "32 more models, less busy than these" in text  # of 40 lines
+        assert set(re.findall(r"\bm[0-9]+\b", text)) == {f"m{number}" for number in (*range(8), *range(40, 64))}
+        assert top.end() == (0, "")
 
 
 def test_the_index_says_where_all_this_is(observer: Observing) -> None:
