@@ -116,9 +116,9 @@ def test_what_fails_on_the_device_is_answered_by_the_cpu(simulated_driver: Path,
     assert process.returncode == 0, log.read_text()
 
 
-def stand_in_as_onnx() -> onnx.ModelProto:
-    """The stand-in's arithmetic, for the CPU."""
+def stand_in_as_onnx(seed: int = 0) -> onnx.ModelProto:
+    """The stand-in's arithmetic, for the CPU. `seed`: of its weights."""
     names = ("w1", "b1", "w2", "b2")
-    weights = [constant(name, each) for name, each in zip(names, weights_of(COLUMNS, ANSWERS), strict=True)]
+    weights = [constant(name, each) for name, each in zip(names, weights_of(COLUMNS, ANSWERS, seed=seed), strict=True)]
     nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]), helper.make_node("Gemm", ["h", "w2", "b2"], ["y"])]
     return model(nodes, [value("x", np.float32, ("N", COLUMNS))], [value("y", np.float32, ("N", ANSWERS))], weights)
