@@ -96,7 +96,7 @@ def _why_no_programs() -> str:
 MODELS: Final = ("mlp", "deeplob")
 """Of the zoo, those that each engine runs."""
 RUNTIMES: Final[tuple[CompileEngine, ...]] = ("tensorrt", "tensorrt-rtx")
-MISSING: Final = {
+MISSING: Final[dict[str, str]] = {
     name: why
     for name, why in {**{runtime: _why_no_plans(runtime) for runtime in RUNTIMES}, "torch": _why_no_programs()}.items()
     if why

@@ -99,6 +99,25 @@ def test_random_batches_in_pipelined_slots(engine: CudaEngine, eager: Eager) -> 
     assert used_bytes() <= after_capture
 
 
+def test_two_models_side_by_side(candidate: Candidate, eager: Eager) -> None:
+    """On a stream each, of which neither waits for the other: what they work in is their own."""
+    engines = [CudaEngine(candidate.make(), DeviceOptions(strict=True)) for _ in range(2)]
+    try:
+        slots, random = [cuda_checks.bind(engine, 8) for engine in engines], np.random.default_rng(5)
+        questions = [cuda_checks.random_inputs(eager.engine.spec, 8, random) for _ in range(16)]
+        answers = [eager(arrays) for arrays in questions]
+        for number in range(1000):
+            chosen = (number % 16, (7 * number + 3) % 16)
+            for slot, which in zip(slots, chosen, strict=True):
+                slot.launch(questions[which])
+            for slot, which in zip(slots, chosen, strict=True):
+                slot.graph.wait()
+                assert slot.answer() == answers[which]
+    finally:
+        for engine in engines:
+            engine.close()
+
+
 def test_the_loop_launches_and_polls(candidate: Candidate, eager: Eager) -> None:
     """3,000 requests, a hundred at a time, of which two are on the device: each is answered once, with its own."""
     made = CudaEngine(candidate.make(), DeviceOptions("poll", strict=True))

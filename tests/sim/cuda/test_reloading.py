@@ -136,7 +136,16 @@ def serving(driver: Path, folder: Path, seed: int, exit_code: int = 0) -> Iterat
     (models / "m" / "model.toml").write_text(SETTINGS)
     config = folder / "tickpath.toml"
     config.write_text(f'repository = "{models}"\nadmin = "{admin}"\nport = 0\n')
-    command = [sys.executable, "-m", "tests.sim.cuda.serve", "serve", "--config", config, "--json", "--no-observer"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.sim.cuda.serve",
+        "serve",
+        "--config",
+        str(config),
+        "--json",
+        "--no-observer",
+    ]
     environment = {"LD_LIBRARY_PATH": str(driver), "PATH": "", "TICKPATH_SIM_SEED": str(seed)}
     environment |= {"TICKPATH_SIM_FENCE": "1", "TICKPATH_SIM_LEAKS": "1"}
     pipe = subprocess.PIPE
