@@ -3,13 +3,15 @@
     python -m tests.sim.cuda.serve serve MODEL ...
 
 The version of a repository that is named by a number has weights of its own, by that number. A line on stdin, NAME NTH
-CODE, orders a fault (see Simulator.inject); to each line, an empty one too, the answer on stdout is what lives then.
+CODE, orders a fault (see Simulator.inject); to each line, an empty one too, the answer on stdout is what lives then,
+and how often some functions have been called.
 """
 
 import json
 import sys
 import threading
 from pathlib import Path
+from typing import Final
 from unittest.mock import patch
 
 from tests.sim.cuda.model import Model
@@ -17,6 +19,8 @@ from tests.sim.cuda.simulator import Simulator
 
 from tickpath import cli
 from tickpath.engines import DeviceEngine
+
+COUNTED: Final = ("cuEventQuery", "cuEventSynchronize", "cuGraphLaunch", "cuMemcpyHtoDAsync")
 
 
 def load_stand_in(path: Path, *_options: object) -> DeviceEngine:
@@ -32,7 +36,8 @@ def obey() -> None:
         if line.strip():
             name, nth, code = line.split()
             simulator.inject(name, int(nth), int(code))
-        print(json.dumps(simulator.stats()), flush=True)  # noqa: T201
+        calls = {name: simulator.calls(name) for name in COUNTED}
+        print(json.dumps(simulator.stats() | calls), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
