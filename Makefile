@@ -66,7 +66,12 @@ $(VENV)/ready-ray: $(VENV)/ready
 test-ray: $(VENV)/ready-ray  ## score on a local Ray; installs it
 	$(BIN)/pytest tests/ray
 
-test-gpu: $(VENV)/ready  ## run what needs an NVIDIA GPU, then measure it
+# A torch that is there already stays: install the build for this driver's CUDA first, where the index has another.
+$(VENV)/ready-gpu: $(VENV)/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,cuda]'
+	touch $@
+
+test-gpu: $(VENV)/ready-gpu  ## run what needs an NVIDIA GPU, then measure it; installs torch
 	$(BIN)/pytest tests/gpu
 	$(BIN)/python -m bench.gpu
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver
 from tests.cuda_checks import BoundSlot, bind, random_inputs
-from tests.gpu.engines import CANDIDATES, Candidate
+from tests.gpu.engines import CANDIDATES, MISSING, Candidate
 
 from tickpath.engines import EngineFailedError
 from tickpath.graphs import DeviceOptions, Slot
@@ -94,7 +94,9 @@ def row_of(name: str, times: Times) -> str:
 
 def measure(candidate: Candidate) -> list[str]:
     """The lines of one engine's tables."""
-    lines = []
+    made = candidate.make()
+    lines = ["", f"## {candidate.name}: {made.spec.runtime}, {made.spec.precision}"]
+    made.close()
     for rows in BUCKETS:
         lines += [
             "",
@@ -126,6 +128,8 @@ def main() -> None:
         f"Python {platform.python_version()}, cuda-bindings {version('cuda-bindings')}. "
         "One request at a time, back to back, in process.",
     ]
+    for name, why in MISSING.items():
+        lines += ["", f"Not measured: {name}, since {why}."]
     for candidate in CANDIDATES:
         lines += measure(candidate)
     device.close()

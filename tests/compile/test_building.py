@@ -1,11 +1,13 @@
 """Builds with TensorRT-RTX as they go wrong: targets, refusals, Ctrl-C, two builders, damage."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -191,6 +193,31 @@ def children_of(session: int) -> list[int]:
     return found
 
 
+def test_in_a_terminal_it_shows_how_far_it_is_and_hears_ctrl_c(tmp_path: Path) -> None:
+    source = save(zoo.build("gru"), tmp_path, "gru.onnx")
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        process = subprocess.Popen(
+            ["setsid", "--ctty", "--wait", *command(source, tmp_path / "gru.plan")],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=os.environ | {"TERM": "xterm"},
+        )
+        os.close(theirs)
+        shown = b""
+        while b"Building engine" not in shown:
+            shown += terminal.read(1024)
+        terminal.write(b"\x03")
+        with suppress(OSError):  # the other end is closed
+            while more := terminal.read(1024):
+                shown += more
+    assert process.wait(20) == 130
+    assert shown.count(b"\x1b[?25l") == shown.count(b"\x1b[?25h") == 1, "the cursor is there again"
+    assert b"Traceback" not in shown
+    assert [file.name for file in tmp_path.iterdir()] == ["gru.onnx"]
+
+
 def test_two_builders_at_once(source: Path) -> None:
     out = source.with_suffix(".plan")
     builders = [
@@ -226,7 +253,7 @@ def test_without_a_gpu_a_plan_is_refused_with_the_runtimes_reason(source: Path) 
     compile_model(source, out, OPTIONS)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU, and tests/gpu runs plans on it")
-    with pytest.raises(BadPlanError, match=r"does not take this plan: .*; built for sm89: "):
+    with pytest.raises(BadPlanError, match=r"does not take this plan: .*; built for sm89: there is no GPU here"):
         load_plan(out)
 
 

@@ -1,7 +1,6 @@
 """The engines that a GPU machine can prove, and for each where its answers can be had without a captured graph."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -9,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+from warnings import catch_warnings
 
 from cuda.bindings import driver
 from tests.cuda_checks import BoundSlot, Expected, bind
@@ -54,13 +54,12 @@ def _load(runtime: CompileEngine, name: str) -> DeviceEngine:
         return load_plan(path)
 
 
-def _plans() -> Iterator[Candidate]:
-    """Those of the TensorRT that is installed. Install the one that this GPU is for."""
-    runtimes: tuple[CompileEngine, ...] = ("tensorrt", "tensorrt-rtx")
-    for runtime in runtimes:
-        with suppress(ModelRefusedError):
-            find_tensorrt(runtime)
-            yield from (Candidate(f"{runtime} {name}", partial(_load, runtime, name)) for name in ("mlp", "deeplob"))
+def _why_no_plans(runtime: CompileEngine) -> str:
+    try:
+        find_tensorrt(runtime)
+    except ModelRefusedError as error:
+        return str(error)
+    return ""
 
 
 @cache
@@ -79,13 +78,42 @@ def _load_program(name: str) -> DeviceEngine:
         return load_exported_on_device(path)
 
 
-def _programs() -> Iterator[Candidate]:
-    """Those of torch, where a build of it with CUDA is installed."""
-    if find_spec("torch") and import_module("torch").cuda.is_available():
-        yield from (Candidate(f"torch {name}", partial(_load_program, name)) for name in ("mlp", "deeplob"))
+def _why_no_programs() -> str:
+    if not find_spec("torch"):
+        return "torch is not installed: pip install 'tickpath[torch]'"
+    torch = import_module("torch")
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a build for the CPU: install one with CUDA"
+    with catch_warnings(action="ignore"):
+        if torch.cuda.is_available():
+            return ""
+    return (
+        f"torch {torch.__version__} is for CUDA {torch.version.cuda} and finds no device: install the build for this "
+        "driver (download.pytorch.org/whl has one for each CUDA)"
+    )
 
 
-CANDIDATES: Final = (Candidate("ptx", PtxEngine, ptx_expected), *_plans(), *_programs())
+MODELS: Final = ("mlp", "deeplob")
+"""Of the zoo, those that each engine runs."""
+RUNTIMES: Final[tuple[CompileEngine, ...]] = ("tensorrt", "tensorrt-rtx")
+MISSING: Final[dict[str, str]] = {
+    name: why
+    for name, why in {**{runtime: _why_no_plans(runtime) for runtime in RUNTIMES}, "torch": _why_no_programs()}.items()
+    if why
+}
+"""The engines that can't be proven here, and why."""
+
+
+def _candidates() -> Iterator[Candidate]:
+    yield Candidate("ptx", PtxEngine, ptx_expected)
+    for runtime in RUNTIMES:
+        if runtime not in MISSING:
+            yield from (Candidate(f"{runtime} {name}", partial(_load, runtime, name)) for name in MODELS)
+    if "torch" not in MISSING:
+        yield from (Candidate(f"torch {name}", partial(_load_program, name)) for name in MODELS)
+
+
+CANDIDATES: Final = tuple(_candidates())
 
 
 class Uncapturable:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tickpath.engines.compile.plan_file import BadPlanError, Plan, read_plan
 from tickpath.engines.compile.sidecar import sample_of
+from tickpath.engines.device import has_device
 from tickpath.engines.engine import EngineFailedError, ModelRefusedError
 from tickpath.engines.spec import Array, EngineSpec, TensorSpec
 from tickpath.engines.tensorrt import ICudaEngine, IExecutionContext, TensorRT, deserialise, find_tensorrt, new_context
@@ -139,9 +140,15 @@ def load_plan(path: Path) -> PlanEngine:
         engine = deserialise(tensorrt, plan.content)
     except ModelRefusedError as error:
         targets = ", ".join(plan.sidecar.recipe.options.targets) or "the runtime's own choice"
-        raise BadPlanError(f"{path}: {error}; built for {targets}: compile it for this GPU") from None
+        raise BadPlanError(f"{path}: {error}; built for {targets}: {_remedy()}") from None
     check_engine(path, engine, plan)
     return PlanEngine(tensorrt, engine, plan)
+
+
+def _remedy() -> str:
+    if has_device():
+        return "compile it for this GPU"
+    return 'there is no GPU here, or no driver for it: serve it where one is, or its source by on_bad_plan = "cpu"'
 
 
 def check_engine(path: Path, engine: ICudaEngine, plan: Plan) -> None:

@@ -2,10 +2,13 @@
 
 A context runs the program on tensors that lie at the addresses it was bound to. What torch allocates on the way comes
 from a pool of the context's own, which keeps it: the plain run before a capture fills the pool, so that the captured
-run asks the driver for nothing, and no other run is ever given memory that the graph still writes to.
+run asks the driver for nothing, and no other run is ever given memory that the graph still writes to. So does what
+cuBLAS works in, which torch would keep for whoever comes next on a stream of that handle: the stream of a load ends
+with it, and another model's load may be given the same handle.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +59,7 @@ class TorchContext:
             with (
                 torch.cuda.stream(torch.cuda.get_stream_from_external(stream, DEVICE)),
                 torch.cuda.use_mem_pool(self._pool),
+                _workspace_of_its_own(),
                 torch.inference_mode(),
             ):
                 for buffer, output in zip(self._outputs, self._forward(*self._inputs), strict=True):
@@ -114,6 +118,16 @@ def load_exported_on_device(
         raise ModelRefusedError(f"{path}: {error}") from None
     spec = EngineSpec(program.inputs, outputs, RUNTIME, program.precision, loaded.sha256, program.rows_fixed)
     return TorchDeviceEngine(program, spec, probe)
+
+
+@contextmanager
+def _workspace_of_its_own() -> Iterator[None]:
+    """Memory for cuBLAS is allocated within, and given back to where it was allocated."""
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _tensor(spec: TensorSpec, rows: int, address: int) -> torch.Tensor:

@@ -26,6 +26,10 @@ class DeviceGraph(Graph, Protocol):
         """Wait for the answer of the last launch. Raises as `launch`."""
         ...
 
+    def close(self) -> None:
+        """Give back what it holds on the device, before its engine does. It can't be launched any more."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:

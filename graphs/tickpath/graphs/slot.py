@@ -137,6 +137,11 @@ class Slot:
         # What a device copies from and to, its driver has pinned, whatever the limit on locked memory.
         self.locked = arena.locked or isinstance(self.graph, DeviceGraph)
 
+    def close(self) -> None:
+        """Give back what it holds on a device; on the host that goes with the slot. Nothing may run in it any more."""
+        if isinstance(self.graph, DeviceGraph):
+            self.graph.close()
+
     def fill(self, rows: int, inputs: Sequence[memoryview | bytes | None]) -> None:
         """Copy a request's inputs in, with zeros in the rows behind them. Admission has checked the byte counts; None
         stands for an optional input."""

@@ -8,6 +8,8 @@ Rules
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import chain
 from time import monotonic_ns
 from typing import cast
 
@@ -50,8 +52,13 @@ class DeviceLane(Lane):
     def __init__(self, engine: Engine, config: ModelConfig, buckets: tuple[int, ...]) -> None:
         super().__init__(engine, config, buckets)
         self.flights_max = config.device_slots
-        more = [self._capture(engine, buckets) for _ in range(1, config.device_slots)]
-        self._free = [list(slots) for slots in zip(self.slots, *more, strict=True)]
+        self._free = [[slot] for slot in self.slots]
+        with ExitStack() as unless_made:
+            unless_made.callback(self.close)
+            for _ in range(1, config.device_slots):
+                for slots, slot in zip(self._free, self._capture(engine, buckets), strict=True):
+                    slots.append(slot)
+            unless_made.pop_all()
 
     def warm(self, samples: Sequence[Sequence[bytes]]) -> None:
         """As a Lane's, and every other slot of each bucket has run."""
@@ -93,6 +100,9 @@ class DeviceLane(Lane):
         return self._given_back(flight, outcome)
 
     def close(self) -> None:
+        """As a Lane's; what is still in flight goes with the engine, which waits for it."""
+        for slot in chain.from_iterable(self._free):
+            slot.close()
         self._free.clear()
         super().close()
 

@@ -3,6 +3,7 @@ slots."""
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from statistics import median
 from time import monotonic_ns
 from typing import Final
@@ -232,6 +233,8 @@ class Lane:
 
     def close(self) -> None:
         """Give back buffers and graphs. Nothing may run any more."""
+        for slot in self.slots:
+            slot.close()
         self.slots.clear()
         self.recent.clear()
         if self.standby is not None:
@@ -240,7 +243,13 @@ class Lane:
     def _capture(self, engine: Engine, buckets: tuple[int, ...]) -> list[Slot]:
         """A slot for each bucket. The largest first: what it needs from the runtime's arena then serves the smaller
         ones too."""
-        return [Slot(engine, bucket, self._rules) for bucket in reversed(buckets)][::-1]
+        slots: list[Slot] = []
+        with ExitStack() as unless_made:
+            for bucket in reversed(buckets):
+                slots.append(Slot(engine, bucket, self._rules))
+                unless_made.callback(slots[-1].close)
+            unless_made.pop_all()
+        return slots[::-1]
 
     def _judge_input(self, name: str) -> int:
         """The flags of a request whose input `name` is not finite. Raises InputRefusedError."""

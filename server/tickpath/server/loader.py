@@ -124,8 +124,10 @@ def _free(version: Version) -> None:
 
 def _drop(lane: Lane, engine: Engine) -> None:
     """On the loader's thread, where it holds up nobody: the runtime frees a large model in milliseconds."""
-    lane.close()
-    engine.close()
+    try:
+        lane.close()
+    finally:
+        engine.close()
 
 
 def _pin(cpus: Set[int] | None) -> None:

@@ -17,7 +17,7 @@ def main() -> None:
     """With the stand-in in place of the engines that need a GPU."""
     simulator = Simulator()
     candidate = engines.Candidate("stand-in", lambda: Model(simulator), Model(simulator).expected)
-    with patch.object(engines, "CANDIDATES", (candidate,)):
+    with patch.object(engines, "CANDIDATES", (candidate,)), patch.dict(engines.MISSING, clear=True):
         if sys.argv[1] == "tests":
             sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/gpu"]))
         from bench.gpu import __main__ as bench

@@ -8,6 +8,7 @@ from unittest.mock import patch
 from cuda.bindings import driver
 
 from tickpath.engines import EngineFailedError
+from tickpath.graphs import Slot
 from tickpath.graphs.cuda import engine, resources
 from tickpath.graphs.cuda.buffers import Buffers
 from tickpath.graphs.cuda.device import Device
@@ -102,5 +103,10 @@ BUGS: Final[dict[str, tuple[Plant, str, int]]] = {
     ),
     "a flight lands at once": (lambda: patch.object(DeviceLane, "land", lands_at_once), "polled_answers", 20),
     "a slot is kept": (lambda: patch.object(DeviceLane, "_given_back", slot_kept), "polled_answers", 1),
+    "a closed slot keeps what it has": (
+        lambda: patch.object(Slot, "close", nothing),
+        "a_lane_gives_back_what_it_has",
+        1,
+    ),
     "nobody settles": (lambda: patch.object(CudaGraph, "_settle", nobody_waits), "what_is_not_sticky_passes", 20),
 }

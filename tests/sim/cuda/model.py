@@ -102,16 +102,16 @@ def check_status(result: tuple[object, ...]) -> object:
 
 class Model:
     """y of the stand-in, float32[N, ANSWERS], of x, float32[N, COLUMNS]. It retains the primary context while it lives,
-    as runtimes do."""
+    as runtimes do. `seed`: of its weights."""
 
-    def __init__(self, simulator: Simulator, fault: Fault = never) -> None:
+    def __init__(self, simulator: Simulator, fault: Fault = never, seed: int = 0) -> None:
         x, y = (TensorSpec(n, np.dtype(np.float32), (1, size), 0) for n, size in (("x", COLUMNS), ("y", ANSWERS)))
         self.spec = EngineSpec((x,), (y,), "stand-in", "float32", "0" * 64)
         self._fault = fault
         check(driver.cuInit(0))
         self._device: Any = driver.cuDeviceGet(0)[1]
         check(driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(self._device)[1]))
-        self._engine = StandInEngine(simulator, COLUMNS, ANSWERS)
+        self._engine = StandInEngine(simulator, COLUMNS, ANSWERS, seed=seed)
 
     def context(self, rows: int) -> ModelContext:
         try:

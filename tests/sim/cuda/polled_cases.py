@@ -3,18 +3,21 @@
 from collections.abc import Callable
 
 import numpy as np
-from tests.polled import Asker, ask_polled
+from tests.polled import BUCKETS, Asker, ask_polled
 from tests.sim.cuda.model import never, refuse_capture
-from tests.sim.cuda.on_device import engine_of, expected_of
+from tests.sim.cuda.on_device import OPTIONS, engine_of, expected_of, living, raised
 from tests.sim.cuda.simulator import Simulator
 
-from tickpath.engines import DeviceLostError
+from tickpath.engines import DeviceLostError, EngineFailedError
 from tickpath.graphs import DeviceOptions
+from tickpath.server.config import ModelConfig
+from tickpath.server.device_lane import DeviceLane
 from tickpath.wire import Code
 
 REQUESTS = 30
 LAUNCH_FAILED = 719
 INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
 
 
 def polled(simulator: Simulator, seed: int, before: Callable[[int], object]) -> tuple[Asker, list[DeviceLostError]]:
@@ -60,3 +63,15 @@ def a_polled_lane_tells_of_the_loss(simulator: Simulator, seed: int) -> None:
     assert {refusal.code for refusal in refused} <= {Code.NOT_READY}
     assert len(refused) == len(lost)
     assert refused or asker.taken_back
+
+
+def a_lane_gives_back_what_it_has(simulator: Simulator, seed: int) -> None:
+    """Before its engine does: a lane that is closed, and one of which not all slots can be had."""
+    config = ModelConfig("m.plan", device_wait="poll", device_slots=2)
+    with engine_of(simulator, OPTIONS[seed % len(OPTIONS)]) as engine:
+        before = living(simulator)
+        DeviceLane(engine, config, BUCKETS).close()
+        assert living(simulator) == before
+        simulator.inject("cuMemHostRegister", 1 + seed % (2 * len(BUCKETS)), OUT_OF_MEMORY)
+        raised(EngineFailedError, lambda: DeviceLane(engine, config, BUCKETS))
+        assert living(simulator) == before

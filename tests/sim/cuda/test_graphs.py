@@ -27,6 +27,7 @@ CASES: Final = {
     "polled_answers": 200,
     "a_launch_fails_under_a_polled_lane": 60,
     "a_polled_lane_tells_of_the_loss": 60,
+    "a_lane_gives_back_what_it_has": 50,
     "a_slot_in_flight_is_not_launched": 4,
     "a_slot_keeps_what_it_held": 4,
     "buffers_apart_are_refused": 4,

@@ -1,6 +1,7 @@
 """The server with a model on the simulated device: it serves, and when the device is lost it says so, refuses, and
 ends with a code of its own."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,17 +25,21 @@ from tickpath.wire import Flag
 EXIT_DEVICE_LOST = 6
 LAUNCH_FAILED = 719
 INVALID_VALUE = 1
-
+NOT_SUPPORTED = 801
 
 WHERE = {
     "inline": 'executor = "inline"',
     "thread": 'executor = "thread"',
     "thread, cpu": 'executor = "thread"\nfallback = "cpu"',
+    "spin": 'device_wait = "spin"',
+    "block": 'device_wait = "block"',
+    "mapped": 'device_memory = "mapped"',
+    "captured": 'device_graphs = "require"',
     "polled": 'device_wait = "poll"',
     "polled, one slot": 'device_wait = "poll"\ndevice_slots = 1',
 }
 """Where the model runs, and what in its configuration says so."""
-ON_THE_DEVICE = [where for where in WHERE if "cpu" not in where]
+ON_THE_DEVICE = ["inline", "thread", "block", "mapped", "polled", "polled, one slot"]
 
 
 @contextmanager
@@ -51,6 +56,7 @@ def serving(
             [*command, "--no-observer"],
             env=environment,
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -82,6 +88,41 @@ def test_it_serves_from_the_device(simulated_driver: Path, tmp_path: Path, where
             assert np.array_equal(prediction["y"][0], answers[row % 8])
     assert process.returncode == 0, log.read_text()
     assert "stand-in on simulated" in log.read_text().lower()
+
+
+@pytest.mark.parametrize(
+    ("where", "calls"),
+    [
+        ("spin", {"cuEventQuery", "cuGraphLaunch", "cuMemcpyHtoDAsync"}),
+        ("block", {"cuEventSynchronize", "cuGraphLaunch", "cuMemcpyHtoDAsync"}),
+        ("mapped", {"cuEventQuery", "cuGraphLaunch"}),
+    ],
+)
+def test_its_configuration_says_how_it_waits_and_where_tensors_lie(
+    simulated_driver: Path, tmp_path: Path, where: str, calls: set[str]
+) -> None:
+    with serving(simulated_driver, tmp_path / "log", where) as (process, ready), Client(ready.address) as client:
+        assert len(client.infer("stand-in", {"x": np.ones((3, 5), np.float32)})["y"]) == 3
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        counts = json.loads(process.stdout.readline())
+    assert {name for name, count in counts.items() if name.startswith("cu") and count} == calls
+
+
+def test_a_model_that_cannot_be_captured_is_served_or_refused_as_configured(
+    simulated_driver: Path, tmp_path: Path
+) -> None:
+    inject = f"cuGraphInstantiateWithFlags:1:{NOT_SUPPORTED}"
+    with serving(simulated_driver, tmp_path / "log", "inline", inject) as (_, ready), Client(ready.address) as client:
+        assert len(client.infer("stand-in", {"x": np.ones((8, 5), np.float32)})["y"]) == 8
+    assert "the bucket of 8 rows runs without a graph" in (tmp_path / "log").read_text()
+    with (
+        pytest.raises(AssertionError, match="the bucket of 8 rows can't be captured"),
+        serving(simulated_driver, tmp_path / "log", "captured", inject),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("where", ON_THE_DEVICE)
@@ -116,9 +157,9 @@ def test_what_fails_on_the_device_is_answered_by_the_cpu(simulated_driver: Path,
     assert process.returncode == 0, log.read_text()
 
 
-def stand_in_as_onnx() -> onnx.ModelProto:
-    """The stand-in's arithmetic, for the CPU."""
+def stand_in_as_onnx(seed: int = 0) -> onnx.ModelProto:
+    """The stand-in's arithmetic, for the CPU. `seed`: of its weights."""
     names = ("w1", "b1", "w2", "b2")
-    weights = [constant(name, each) for name, each in zip(names, weights_of(COLUMNS, ANSWERS), strict=True)]
+    weights = [constant(name, each) for name, each in zip(names, weights_of(COLUMNS, ANSWERS, seed=seed), strict=True)]
     nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]), helper.make_node("Gemm", ["h", "w2", "b2"], ["y"])]
     return model(nodes, [value("x", np.float32, ("N", COLUMNS))], [value("y", np.float32, ("N", ANSWERS))], weights)

@@ -74,4 +74,7 @@ def check_targets(targets: Sequence[str], known: Sequence[str], runtime: str) ->
         raise ModelRefusedError(f"{runtime} builds for the GPU at hand only: leave --gpu out, and build on such a GPU")
     for target in targets:
         if target not in known:
-            raise ModelRefusedError(f"{runtime} can't build for {target}: it builds for {', '.join(known)}")
+            raise ModelRefusedError(
+                f"{runtime} can't build for {target}: it builds for {', '.join(known)}; for other GPUs build with "
+                "--engine tensorrt on one of them"
+            )

@@ -5,9 +5,9 @@ allocated lazily is there -> capture the same run -> instantiate, upload -> repl
 plain run. Where the capture or its replay fails, the slot runs without a graph, which is slower and never wrong; the
 spec says so. `strict` refuses instead.
 
-What is owned unwinds in reverse: executable, graph, event, execution context, device memory, pinned pages; then the
-stream, the engine, the device's context. Plain run and capture have a stream of their own, which ends with them: a
-capture that could not be ended can't spoil the one that serves.
+What is owned unwinds in reverse: executable, graph, event, execution context, device memory, pinned pages, as a slot is
+closed or with the engine; then the stream, the engine, the device's context. Plain run and capture have a stream of
+their own, which ends with them: a capture that could not be ended can't spoil the one that serves.
 """
 
 import logging
@@ -43,11 +43,13 @@ class CudaEngine:
         """How many slots have been captured."""
         self.eager_buckets: tuple[int, ...] = ()
         """The rows of those that run without a graph, since theirs failed."""
+        self._open: dict[CudaGraph, None] = {}  # those that are not closed, in the order in which they came
         with ExitStack() as stack:
             self.device = _device_for(engine)
             stack.callback(self.device.close)
             stack.callback(self._let_go, engine.close)
             self.stream = make_stream(self.device, stack)
+            stack.callback(self._close_graphs)
             self._owned = stack.pop_all()
 
     @property
@@ -73,8 +75,9 @@ class CudaEngine:
             context.bind(buffers.addresses)
             with _holding(inputs, self._engine.sample(rows)):
                 graph = self._graph(_Run(self._engine.spec.runtime, buffers, context), rows, outputs, stack)
-            stack.callback(graph.close)
-            self._owned.enter_context(stack.pop_all())
+            stack.callback(self._open.pop, graph)
+            graph.own(stack.pop_all())
+        self._open[graph] = None
         self.graphs += 1
         return graph
 
@@ -89,6 +92,11 @@ class CudaEngine:
             self._owned.callback(self.device.use_here)  # the first to unwind: this may be another thread
         self._closed = True
         self._owned.close()
+
+    def _close_graphs(self) -> None:
+        with ExitStack() as stack:
+            for graph in self._open:
+                stack.callback(graph.close)
 
     def _let_go(self, close: Callable[[], None]) -> None:
         """Close what is the runtime's. On a lost device nothing that it complains of is news."""

@@ -12,6 +12,7 @@ no other thread.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from cuda.bindings import driver
@@ -38,7 +39,12 @@ class CudaGraph:
         self._submit: Callable[[], object] | None = submit
         self._block = wait == "block"
         self._held = held
+        self._owned = ExitStack()
         self._in_flight = False
+
+    def own(self, stack: ExitStack) -> None:
+        """From here on `close` gives back what is on the stack."""
+        self._owned = stack
 
     def launch(self) -> None:
         """Start a run on what the input buffers hold. Raises EngineFailedError, DeviceLostError."""
@@ -84,9 +90,14 @@ class CudaGraph:
         self.wait()
 
     def close(self) -> None:
-        """Let go of what the graph stands on; it can't be launched any more."""
+        """Give back what the graph stands on, once what is in flight has ended; it can't be launched any more. A second
+        time does nothing. Raises CudaError, after all the rest has gone, where something could not be given back."""
+        if not (self._submit is None or self._device.lost):
+            self._owned.callback(self._device.use_here)  # the first to unwind: this may be another thread
         self._submit = None
         self._in_flight = False
+        self._owned.close()
+        self._held = None
 
     def _fail(self, result: Any, function: Callable[..., Any]) -> None:
         error = self._device.failed(result, function)
