@@ -152,14 +152,16 @@ def test_bodies_that_never_come_whole(server: RunningServer) -> None:
 
 def test_who_finds_all_places_at_work_is_told_so(server: RunningServer) -> None:
     live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    metadata = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
     with ExitStack() as stack:
         for _ in range(20):  # those that the test before has left may still hold places
             stack.enter_context(crowd(server, post(b'{"inputs":', 1000), count=100))
-            if b"all connections are at work" in say(server, live):
+            if b"all connections are at work" in say(server, metadata):
                 break
         else:
             raise AssertionError("there was always room")
-    wait_until(lambda: b"200 OK" in say(server, live), "room again, as the crowd has left")
+        assert b"200 OK" in say(server, live)
+    wait_until(lambda: b"200 OK" in say(server, metadata), "room again, as the crowd has left")
 
 
 def test_answers_that_nobody_reads_are_not_hoarded(server: RunningServer) -> None:
