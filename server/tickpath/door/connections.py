@@ -10,6 +10,9 @@ from aiohttp.web_protocol import RequestHandler
 
 # Each costs a descriptor and some KiB. A crowd of tools keeps a few dozen open; past that the idle ones have to go.
 CONNECTIONS_MAX: Final = 256
+# Beside them, for probes and for those who are told that all others are at work: neither takes long.
+SPARE_CONNECTIONS: Final = 32
+PROBES: Final = ("/v2/health/live", "/v2/health/ready")
 # From connecting, or the last answer, to the whole head of the next request: longer than the pauses of tools that keep
 # their connections, and no time in which to starve anybody, since an idle connection makes room when it must.
 IDLE_S_MAX: Final = 75.0
@@ -17,17 +20,18 @@ IDLE_S_MAX: Final = 75.0
 LINGER_S: Final = 1.0
 LINE_BYTES_MAX: Final = 8 * 1024
 
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 54\r\n"
-    b'Connection: close\r\n\r\n{"error": "all connections are at work: try it later"}'
+_FULL: Final = b'{"error": "all connections are at work: try it later"}'
+_FULL_RESPONSE: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b" % (len(_FULL), _FULL)
 )
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class BoundedServer(web.Server):
-    """aiohttp's server for at most `connections_max` connections: one more, and the oldest that asks nothing at the
-    moment is closed; where all are at work, the new one is."""
+    """aiohttp's server for requests of at most `connections_max` connections at once, and probes beside them. With all
+    spare ones open too, the oldest that asks nothing at the moment makes room for a new one."""
 
     def __init__(self, answer: Answer, connections_max: int = CONNECTIONS_MAX) -> None:
         super().__init__(
@@ -47,8 +51,8 @@ class BoundedServer(web.Server):
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if len(self._open) >= self._connections_max and not self._make_room():
-            transport.write(_FULL)
+        if len(self._open) >= self._connections_max + SPARE_CONNECTIONS and not self._make_room():
+            transport.write(_FULL_RESPONSE)
             handler.force_close()
             return
         self._open[handler] = transport
@@ -65,6 +69,10 @@ class BoundedServer(web.Server):
         return True
 
     async def _answer_one(self, request: web.BaseRequest) -> web.StreamResponse:
+        if len(self._busy) >= self._connections_max and request.path not in PROBES:
+            response = web.Response(status=503, body=_FULL, content_type="application/json")
+            response.force_close()
+            return response
         self._busy.add(request.protocol)
         try:
             return await self._answer(request)

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 
-from tickpath.client import BadMessageError, ConnectError, TickpathError, UnknownModelError
+from tickpath.client import BadMessageError, ConnectError, OverloadedError, TickpathError, UnknownModelError
 from tickpath.door import describe, grpc_body
 from tickpath.door.callers import Callers
 from tickpath.door.grpc_health import health_handler
@@ -25,6 +25,8 @@ SERVICE: Final = "inference.GRPCInferenceService"
 CALLS_MAX: Final = 128
 # The library counts a message's bytes in 32 bits, one for the sign.
 GRPC_BYTES_MAX: Final = 2**31 - 1
+# Beside them, for probes and for those who are told that there is no place. grpc's own refusal knows neither.
+SPARE_CALLS: Final = 32
 
 Method = Callable[["_Caller", Any], Awaitable[Any]]
 
@@ -34,6 +36,7 @@ class Rpc:
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
+        self._under_way = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a server of grpc.aio."""
@@ -68,9 +71,17 @@ class Rpc:
 
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=answered.SerializeToString)
 
-    def _serving(self, context: Any) -> AbstractAsyncContextManager[Services]:
+    @asynccontextmanager
+    async def _serving(self, context: Any) -> AsyncIterator[Services]:
+        if self._under_way >= CALLS_MAX:
+            raise OverloadedError(f"{CALLS_MAX} calls are under way here, open streams among them: come again")
         given = {key: value for key, value in context.invocation_metadata() if key == "authorization"}
-        return self._callers.serving(given.get("authorization"))
+        self._under_way += 1
+        try:
+            async with self._callers.serving(given.get("authorization")) as services:
+                yield services
+        finally:
+            self._under_way -= 1
 
     async def _live(self, _: messages.ServerLiveRequest, __: Any) -> messages.ServerLiveResponse:
         return messages.ServerLiveResponse(live=True)
@@ -182,6 +193,6 @@ def make_server(callers: Callers, message_bytes_max: int) -> grpc.aio.Server:
         ("grpc.max_send_message_length", message_bytes_max),
         ("grpc.max_concurrent_streams", CALLS_MAX),
     ]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX + SPARE_CALLS)
     server.add_generic_rpc_handlers([Rpc(callers).handler(), health_handler(callers, SERVICE)])
     return server

@@ -44,7 +44,8 @@ class Feeds:
         if feed is not None:
             return Refusal(
                 Code.FORBIDDEN,
-                f"feed {number} is not this session's: open it again under the name that it belongs to",
+                f"feed {number} is not this session's: who of its client's sessions opened it last has it; open it "
+                "again, and give each program a name of its own",
             )
         if 0 < number <= self._last:
             return Refusal(

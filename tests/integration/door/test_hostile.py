@@ -1,6 +1,7 @@
 """What is done to the door is the door's trouble: the core's own clients are answered as before, and so is the next one
 who comes by the door."""
 
+import asyncio
 import gc
 import json
 import socket
@@ -10,17 +11,23 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+import grpc
 import numpy as np
 import pytest
 from tests.browser import wait_until
-from tests.doors import WIDE, Triton, ask, floats, oip, request_of
+from tests.doors import WIDE, Triton, ask, floats, health, oip, request_of
 from tests.integration.door.test_life import door_of
+from tests.integration.hostile.arena import eventually
 from tests.serving import RunningServer
+from tritonclient.utils import InferenceServerException
 
 from tickpath.client import Client
+from tickpath.door.grpc_health import SERVING
 
 # More than the door keeps.
 CROWD: Final = 300
+# As many calls of gRPC as it has at once. (Its module describes the same messages as Triton's client.)
+CALLS_MAX: Final = 128
 
 
 def addresses(server: RunningServer) -> list[tuple[str, int]]:
@@ -145,14 +152,16 @@ def test_bodies_that_never_come_whole(server: RunningServer) -> None:
 
 def test_who_finds_all_places_at_work_is_told_so(server: RunningServer) -> None:
     live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    metadata = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
     with ExitStack() as stack:
         for _ in range(20):  # those that the test before has left may still hold places
             stack.enter_context(crowd(server, post(b'{"inputs":', 1000), count=100))
-            if b"all connections are at work" in say(server, live):
+            if b"all connections are at work" in say(server, metadata):
                 break
         else:
             raise AssertionError("there was always room")
-    wait_until(lambda: b"200 OK" in say(server, live), "room again, as the crowd has left")
+        assert b"200 OK" in say(server, live)
+    wait_until(lambda: b"200 OK" in say(server, metadata), "room again, as the crowd has left")
 
 
 def test_answers_that_nobody_reads_are_not_hoarded(server: RunningServer) -> None:
@@ -172,3 +181,31 @@ def test_answers_that_nobody_reads_are_not_hoarded(server: RunningServer) -> Non
 def rss_bytes(server: RunningServer) -> int:
     """What the door holds."""
     return int(Path(f"/proc/{door_of(server)}/statm").read_text().split()[1]) * 4096
+
+
+def test_open_streams_leave_room_for_probes(server: RunningServer) -> None:
+    def answered() -> bool:
+        try:
+            Triton(server, "grpc").infer("float32", {"x": floats(1)})
+        except InferenceServerException:
+            return False
+        return True
+
+    def meanwhile() -> None:
+        eventually(lambda: not answered(), "no place is left")
+        status, words = Triton(server, "grpc").refusal("float32", {"x": floats(1)})
+        assert (status, f"{CALLS_MAX} calls are under way here" in words) == ("UNAVAILABLE", True)
+        assert health(server.ready.oip_grpc) == SERVING
+
+    async def hold() -> None:
+        """Streams on a connection of their own, on which nothing is ever asked."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(str(server.ready.oip_grpc), options) as channel:
+            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            streams = [stream() for _ in range(CALLS_MAX)]
+            await asyncio.to_thread(meanwhile)
+            for each in streams:
+                each.cancel()
+
+    asyncio.run(hold())
+    eventually(answered, "there are places again")

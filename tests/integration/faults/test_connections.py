@@ -19,6 +19,7 @@ from tests.serving import RunningServer, serve, write_zoo
 
 from tickpath.client import Client, Tls
 from tickpath.door.connections import CONNECTIONS_MAX as DOOR_CONNECTIONS_MAX
+from tickpath.door.connections import SPARE_CONNECTIONS
 from tickpath.observe.http import CONNECTIONS_MAX as OBSERVER_CONNECTIONS_MAX
 from tickpath.wire import PROTOCOL_VERSION, Hello, encode_frame
 
@@ -27,7 +28,7 @@ CONNECTS: Final = 2000
 RESETS: Final = 1000
 SESSIONS: Final = 1024
 HELLO: Final = encode_frame(Hello(PROTOCOL_VERSION, "stranger"))
-HELD_MAX: Final = {"observer": OBSERVER_CONNECTIONS_MAX, "door": DOOR_CONNECTIONS_MAX}
+HELD_MAX: Final = {"observer": OBSERVER_CONNECTIONS_MAX, "door": DOOR_CONNECTIONS_MAX + SPARE_CONNECTIONS}
 SHORT: Final[dict[str, Any]] = {"hello_s": 1.0, "frame_s": 1.0}
 
 

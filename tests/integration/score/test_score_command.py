@@ -2,10 +2,12 @@
 
 import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,21 @@ def test_a_run_that_was_killed_goes_on(wide_job: tuple[Path, Path, Path]) -> Non
     done = score(model, table, out)
     assert (done.returncode, done.stderr) == (0, f"going on behind row 29, where {out}.parts ends\n")
     assert_whole(out)
+
+
+def test_a_terminal_shows_how_far_it_is(wide_job: tuple[Path, Path, Path]) -> None:
+    main, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "140"}
+    with subprocess.Popen(command(*wide_job), stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # nobody has the other end any more
+            while data := os.read(main, 1 << 16):
+                shown += data
+    os.close(main)
+    assert process.returncode == 0
+    assert b"100/100" in shown
+    assert_whole(wide_job[2])
 
 
 def test_a_part_that_is_damaged_is_scored_again(wide_job: tuple[Path, Path, Path]) -> None:

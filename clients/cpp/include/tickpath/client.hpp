@@ -5,7 +5,7 @@
 //     const tickpath::Model* mlp = client.find("mlp");
 //     float x[64] = {...}, y[3];
 //     tickpath::Reply reply;
-//     if (client.infer(*mlp, 1, {x}, reply) == tickpath::Status::ok) reply.output(0).copy_to(y, 3);
+//     if (client.infer(*mlp, 1, {x}, reply) == tickpath::Status::ok && reply.output(0).copy_to(y, 3)) act(y);
 //
 // Rules
 // - Every call returns a Status; what is wrong stands in `error()`, or, where the server refused, in the reply's `message` too.
