@@ -1,14 +1,20 @@
 """Files of tokens, and the comparison."""
 
 import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tickpath.client import Tls, token_file
 from tickpath.client.errors import CredentialsError
 from tickpath.client.token import token_now
 from tickpath.wire import Hello, encode_frame
+from tickpath.wire.small_files import PEM_BYTES_MAX
 from tickpath.wire.tokens import (
+    FILE_BYTES_MAX,
     TOKENS_MAX,
     TokenError,
     digest_of,
@@ -69,3 +75,48 @@ def test_whatever_a_function_raises_is_said_as_one_kind_of_error() -> None:
     with pytest.raises(CredentialsError, match="LookupError: sealed"):
         token_now(ask_a_vault)
     assert token_now(lambda: OLD) == OLD
+
+
+def _read_token(path: Path) -> object:
+    return token_file(str(path))()
+
+
+def _read_ca(path: Path) -> object:
+    return Tls(ca=str(path)).context()
+
+
+def _read_key(path: Path) -> object:
+    return Tls(certificate=str(path), key=str(path)).context()
+
+
+@pytest.mark.parametrize(
+    ("read", "bytes_max"), [(_read_token, FILE_BYTES_MAX), (_read_ca, PEM_BYTES_MAX), (_read_key, PEM_BYTES_MAX)]
+)
+def test_what_stands_in_the_place_of_a_clients_file(
+    read: Callable[[Path], object], bytes_max: int, tmp_path: Path
+) -> None:
+    """A pipe, at which a client would wait, and a file that fills its memory are refused before they are read."""
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "huge", "wb") as huge:
+        huge.truncate(1 << 40)  # one hole: it takes no room here
+    with open(tmp_path / "large", "wb") as large:
+        large.truncate(bytes_max + 1)
+    for name, says in {
+        "pipe": "a file expected",
+        ".": "Is a directory",
+        "none": "No such file or directory",
+        "huge": f"more than {bytes_max}",
+        "large": f"more than {bytes_max}",
+    }.items():
+        with pytest.raises(CredentialsError) as refused:
+            read(tmp_path / name)
+        assert str(refused.value).replace(",", "").startswith(f"{tmp_path / name}: {says}")
+
+
+def test_a_token_is_read_from_the_largest_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"{NEW}\n".ljust(FILE_BYTES_MAX, "#"))
+    assert token_file(str(path))() == NEW
+    path.write_bytes(b"\xff" * 20)
+    with pytest.raises(CredentialsError, match="a token of ASCII characters expected"):
+        token_file(str(path))()

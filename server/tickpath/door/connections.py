@@ -1,4 +1,5 @@
-"""The connections of the REST side, bounded: anybody may connect, so nobody may hold what another needs."""
+"""The connections of both sides, bounded: anybody may connect, so nobody may hold what another needs. Those of REST are
+counted here, those of gRPC by grpc."""
 
 import asyncio
 import logging
@@ -13,6 +14,11 @@ CONNECTIONS_MAX: Final = 256
 # Beside them, for probes and for those who are told that all others are at work: neither takes long.
 SPARE_CONNECTIONS: Final = 32
 PROBES: Final = ("/v2/health/live", "/v2/health/ready")
+# With REST's and the sessions with the server within 1,024 descriptors, which is what many systems allow a process.
+# grpc makes no room: where all places are taken, the newcomer is closed.
+GRPC_CONNECTIONS_MAX: Final = 512
+# From connecting to the first words of HTTP/2: who is silent is to leave its place soon.
+GRPC_HANDSHAKE_S_MAX: Final = 10.0
 # From connecting, or the last answer, to the whole head of the next request: longer than the pauses of tools that keep
 # their connections, and no time in which to starve anybody, since an idle connection makes room when it must.
 IDLE_S_MAX: Final = 75.0

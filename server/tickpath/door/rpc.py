@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from tickpath.client import BadMessageError, ConnectError, OverloadedError, TickpathError, UnknownModelError
 from tickpath.door import describe, grpc_body
 from tickpath.door.callers import Callers
+from tickpath.door.connections import GRPC_CONNECTIONS_MAX, GRPC_HANDSHAKE_S_MAX, IDLE_S_MAX
 from tickpath.door.grpc_health import health_handler
 from tickpath.door.proto import open_inference_pb2 as messages
 from tickpath.door.services import Services
@@ -192,6 +193,9 @@ def make_server(callers: Callers, message_bytes_max: int) -> grpc.aio.Server:
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
         ("grpc.max_concurrent_streams", CALLS_MAX),
+        ("grpc.max_allowed_incoming_connections", GRPC_CONNECTIONS_MAX),
+        ("grpc.server_handshake_timeout_ms", int(GRPC_HANDSHAKE_S_MAX * 1e3)),
+        ("grpc.max_connection_idle_ms", int(IDLE_S_MAX * 1e3)),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX + SPARE_CALLS)
     server.add_generic_rpc_handlers([Rpc(callers).handler(), health_handler(callers, SERVICE)])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tickpath.small_files import read_small
+from tickpath.wire.small_files import read_small
 from tickpath.wire.tokens import FILE_BYTES_MAX, TokenError, is_one_of, read_digests
 
 BEARER = "bearer"

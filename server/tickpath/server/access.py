@@ -18,7 +18,7 @@ from tickpath.server.identity import Keyring, Known
 from tickpath.server.quota import Account
 from tickpath.server.rights import Rights
 from tickpath.server.tls import server_context
-from tickpath.small_files import read_small
+from tickpath.wire.small_files import read_small
 from tickpath.wire.tokens import FILE_BYTES_MAX, TokenError, holds_token, read_digests
 
 log = logging.getLogger(__name__)

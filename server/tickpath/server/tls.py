@@ -24,7 +24,7 @@ from tickpath.server.access_config import TlsConfig
 from tickpath.server.config import ConfigError
 from tickpath.server.connection import LINGER_S
 from tickpath.server.quota import TokenBucket
-from tickpath.small_files import read_small
+from tickpath.wire.small_files import PEM_BYTES_MAX, read_small
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ HANDSHAKES_MAX: Final = 128
 # fifths; and a desk of a hundred is back within the burst.
 HANDSHAKES_A_SECOND: Final = 100.0
 HANDSHAKES_BURST: Final = 100
-# All authorities of an operating system are a quarter of a megabyte.
-FILE_BYTES_MAX: Final = 4 << 20
 # A connection's state as the kernel numbers it (netinet/tcp.h), the first byte of TCP_INFO.
 TCP_ESTABLISHED: Final = 1
 # When no descriptor is left for a newcomer.
@@ -81,11 +79,11 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
 def _check_file(what: str, path: str) -> None:
     """That there is one to read. Raises ConfigError."""
     try:
-        data, _ = read_small(Path(path), FILE_BYTES_MAX)
+        data, _ = read_small(Path(path), PEM_BYTES_MAX)
     except OSError as error:
         raise ConfigError(f"{what} {path}: {error.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{what} {path}: more than {FILE_BYTES_MAX:,} bytes: PEM of what is needed alone expected")
+    if len(data) > PEM_BYTES_MAX:
+        raise ConfigError(f"{what} {path}: more than {PEM_BYTES_MAX:,} bytes: PEM of what is needed alone expected")
 
 
 def _prove(config: TlsConfig) -> None:

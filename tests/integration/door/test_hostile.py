@@ -22,6 +22,7 @@ from tests.serving import RunningServer
 from tritonclient.utils import InferenceServerException
 
 from tickpath.client import Client
+from tickpath.door.connections import GRPC_CONNECTIONS_MAX
 from tickpath.door.grpc_health import SERVING
 
 # More than the door keeps.
@@ -143,6 +144,41 @@ def test_a_crowd_that_asks_nothing_makes_room(server: RunningServer, side: int, 
     with crowd(server, data, side):
         assert ask(server, "v2/models/float32/infer", request_of(floats(1)))[0] == 200
         assert Triton(server, "grpc").infer("float32", {"x": floats(1)})["y"].tolist() == floats(1).tolist()
+
+
+def test_more_connections_of_grpc_than_there_are_places(server: RunningServer) -> None:
+    """Those that are too many are closed, REST does not notice, and whoever leaves makes room."""
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    with crowd(server, preface, side=1, count=GRPC_CONNECTIONS_MAX + 50) as connections:
+        wait_until(lambda: open_count(connections) <= GRPC_CONNECTIONS_MAX, "as many as there are places")
+        assert open_count(connections[:1])  # it is who came last that went, and not who was idle for longest
+        assert ask(server, "v2/models/float32/infer", request_of(floats(1)))[0] == 200
+
+    def answered() -> bool:
+        try:
+            return Triton(server, "grpc").infer("float32", {"x": floats(1)})["y"].tolist() == floats(1).tolist()
+        except InferenceServerException:
+            return False
+
+    wait_until(answered, "an answer by gRPC, as the crowd has left")
+
+
+def open_count(connections: list[socket.socket]) -> int:
+    """Of those that their other end has not closed."""
+    return sum(not closed(connection) for connection in connections)
+
+
+def closed(connection: socket.socket) -> bool:
+    """By its other end, all of whose words are read."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_bodies_that_never_come_whole(server: RunningServer) -> None:

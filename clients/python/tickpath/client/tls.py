@@ -1,11 +1,13 @@
 """TLS, as a client speaks it: whom it trusts, and what it shows of itself."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tickpath.client.address import Address, TcpAddress
 from tickpath.client.errors import AddressError, CredentialsError
+from tickpath.wire.small_files import PEM_BYTES_MAX, read_small
 
 if TYPE_CHECKING:
     import ssl
@@ -32,6 +34,9 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
             raise CredentialsError(f"a key ({self.key}) without its certificate: give both")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        files = list(filter(None, (self.ca, self.certificate, self.key)))
+        for file in files:
+            _check_file(file)
         try:
             if self.ca is None:
                 context.load_default_certs()
@@ -40,9 +45,21 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key, _no_password)
         except OSError as error:  # ssl's own among them
-            files = ", ".join(filter(None, (self.ca, self.certificate, self.key)))
-            raise CredentialsError(f"{files}: {error.strerror or error}: files in PEM expected") from None
+            with_key = ", a certificate with its key (--tls-key, Tls(key=...))" if self.certificate else ""
+            raise CredentialsError(
+                f"{', '.join(files)}: {error.strerror or error}: files in PEM expected{with_key}"
+            ) from None
         return context
+
+
+def _check_file(file: str) -> None:
+    """That there is one, and no pipe, at which ssl would wait. Raises CredentialsError."""
+    try:
+        data, _ = read_small(Path(file), PEM_BYTES_MAX)
+    except OSError as error:
+        raise CredentialsError(f"{file}: {error.strerror}: a file in PEM expected") from None
+    if len(data) > PEM_BYTES_MAX:
+        raise CredentialsError(f"{file}: more than {PEM_BYTES_MAX:,} bytes: a file in PEM expected")
 
 
 def _no_password() -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tickpath.client.errors import CredentialsError
-from tickpath.wire.tokens import TokenError, read_token
+from tickpath.wire.small_files import read_small
+from tickpath.wire.tokens import FILE_BYTES_MAX, TokenError, read_token
 
 TOKEN_VARIABLE: Final = "TICKPATH_TOKEN"
 
@@ -28,11 +29,15 @@ def token_now(token: Token) -> str:
 
 
 def token_file(path: str) -> Callable[[], str]:
-    """Reads the first token of a file each time. Raises CredentialsError, then."""
+    """Reads the first token of a file each time. Raises CredentialsError, then; also of a pipe, which could keep it
+    waiting, and of a file of more than FILE_BYTES_MAX bytes."""
 
     def read() -> str:
         try:
-            return read_token(Path(path).read_text("ascii"))
+            data, _ = read_small(Path(path), FILE_BYTES_MAX)
+            if len(data) > FILE_BYTES_MAX:
+                raise TokenError(f"more than {FILE_BYTES_MAX} bytes: a token expected")
+            return read_token(data.decode("ascii"))
         except OSError as error:
             raise CredentialsError(f"{path}: {error.strerror}") from None
         except (TokenError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tickpath.small_files import read_small
+from tickpath.wire.small_files import read_small
 
 # A token or two. What is larger is another file.
 FILE_BYTES_MAX: Final = 65536

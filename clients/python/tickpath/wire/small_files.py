@@ -1,9 +1,13 @@
-"""Files that are read again while a server serves: tokens, certificates."""
+"""Files that servers and clients read again and again: tokens, certificates."""
 
 import errno
 import os
 import stat
 from pathlib import Path
+from typing import Final
+
+# All authorities of an operating system are a quarter of a megabyte.
+PEM_BYTES_MAX: Final = 4 << 20
 
 
 def read_small(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
