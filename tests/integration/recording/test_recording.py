@@ -242,9 +242,8 @@ def test_segments_are_rotated_and_all_of_them_bounded(tmp_path: Path) -> None:
 
         wait_until(gone)
     segments = _read(folder)
-    assert len(segments) > 2
-    assert sum(segment.bytes for segment in segments) <= 131072
-    assert segments[0].header.number > 0, "the oldest went"
+    assert 0 < sum(segment.bytes for segment in segments) <= 131072
+    assert segments[0].header.number > 1, "the oldest went"
     assert not any(segment.torn for segment in segments)
 
 
