@@ -78,11 +78,11 @@ def test_nothing_that_clients_do_floods_the_log(tmp_path: Path) -> None:
     with serve(tmp_path, [picky_model], observer_port=False) as server:
         with Client(server.address) as client:
             for number in range(200):
-                client.infer("picky", np.float32([[number % 64]]))
+                client.infer("picky", np.array([[number % 64]], np.float32))
                 with pytest.raises(EngineFailedError):
-                    client.infer("picky", np.float32([[1000]]))
+                    client.infer("picky", np.array([[1000]], np.float32))
                 with pytest.raises(BadValueError):
-                    client.infer("picky", np.float32([[np.nan]]))
+                    client.infer("picky", np.array([[np.nan]], np.float32))
         for garbage in (b"", b"\xff" * 20, b"GET / HTTP/1.1\r\n\r\n") * 100:
             with server.connect() as connection:
                 connection.sendall(garbage)
