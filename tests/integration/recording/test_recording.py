@@ -234,6 +234,7 @@ def test_segments_are_rotated_and_all_of_them_bounded(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     record = {"dir": "recording", "ring_bytes": RING_BYTES, "segment_bytes": 32768, "bytes_max": 131072}
     with serve(tmp_path, write_models(tmp_path), record=record) as server:
+        wait_until(lambda: find_segments(folder))
         first = find_segments(folder)[0]
 
         def gone() -> bool:
