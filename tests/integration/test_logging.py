@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 import pytest
 from tests.browser import wait_until
+from tests.onnx_models import picky, save
 from tests.processes import WAIT_S_MAX, children, free_port, wait_until_ended
 from tests.serving import RunningServer, serve, write_zoo
 
-from tickpath.client import Client
+from tickpath.client import BadValueError, Client, EngineFailedError
 from tickpath.server.ready import Ready
 
 SERVE = (sys.executable, "-m", "tickpath.cli", "serve", "--port", "0", "--no-observer", "--json")
@@ -68,6 +69,27 @@ def test_a_server_whose_stderr_nobody_reads_starts_answers_and_ends(model: Path,
             client.ping()
         server.terminate()
         assert server.wait(WAIT_S_MAX) == 0
+
+
+def test_nothing_that_clients_do_floods_the_log(tmp_path: Path) -> None:
+    """Answers, refusals, requests on which the runtime fails, garbage, and connections that come and go: the start and
+    the end have their lines, and nothing between them has one."""
+    picky_model = {"path": str(save(picky(), tmp_path, "picky.onnx"))}
+    with serve(tmp_path, [picky_model], observer_port=False) as server:
+        with Client(server.address) as client:
+            for number in range(200):
+                client.infer("picky", np.array([[number % 64]], np.float32))
+                with pytest.raises(EngineFailedError):
+                    client.infer("picky", np.array([[1000]], np.float32))
+                with pytest.raises(BadValueError):
+                    client.infer("picky", np.array([[np.nan]], np.float32))
+        for garbage in (b"", b"\xff" * 20, b"GET / HTTP/1.1\r\n\r\n") * 100:
+            with server.connect() as connection:
+                connection.sendall(garbage)
+        with Client(server.address) as client:
+            client.ping()
+    told = [line.split(maxsplit=3)[3].split()[0] for line in server.log.read_text().splitlines()]
+    assert told == ["serving", "ready", "draining:", "stopped"]
 
 
 def beside(server: RunningServer, module: str) -> int:

@@ -187,6 +187,26 @@ def test_a_file_that_takes_no_more_holds_whole_entries_only(tmp_path: Path) -> N
     assert requests(tmp_path) == list(range(1, 8))
 
 
+def test_tries_on_a_full_disk_leave_one_segment_and_not_one_each(tmp_path: Path) -> None:
+    """Also where a batch is as long as a segment."""
+    writer, source = make_writer(tmp_path), Source()
+    writer.description = DESCRIPTION
+    refused = source.entries(LIMITS.segment_bytes // ENTRY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS.segment_bytes // 2, hard))  # room for a header
+    try:
+        for _ in range(5):
+            with pytest.raises(OSError, match="too large"):
+                writer.append(refused, 1)
+            writer.sync()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(find_segments(tmp_path)) == 1
+    writer.append(refused, 1)
+    writer.close()
+    assert len(requests(tmp_path)) == LIMITS.segment_bytes // ENTRY
+
+
 def test_a_segment_that_somebody_removed_is_followed_by_another(tmp_path: Path) -> None:
     writer, source = make_writer(tmp_path), Source()
     writer.append(source.entries(1), 1)

@@ -71,6 +71,7 @@ class SegmentWriter:
         self._file = -1
         self._path = folder
         self._size = 0
+        self._start_bytes = 0  # of what each segment begins with
         self._entries = 0
         self._begun_ns = 0
         self._unsynced = False
@@ -138,6 +139,8 @@ class SegmentWriter:
 
     def _is_over(self, more_bytes: int) -> bool:
         limits = self._limits
+        if self._size == self._start_bytes:
+            return False  # it holds nothing, as on a full disk: the next one would hold no more
         if self._size + more_bytes + END_BYTES > limits.segment_bytes:
             return True
         return self._clock_ns() - self._begun_ns > limits.segment_s * 1e9
@@ -154,7 +157,7 @@ class SegmentWriter:
         self._path, self._size, self._entries, self._begun_ns = path, 0, 0, header.monotonic_ns
         try:
             self._write(start)
-            self._entries = int(bool(self.description))
+            self._entries, self._start_bytes = int(bool(self.description)), self._size
             _sync_folder(self._folder)
         except OSError:
             os.close(self._file)

@@ -234,17 +234,17 @@ def test_segments_are_rotated_and_all_of_them_bounded(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     record = {"dir": "recording", "ring_bytes": RING_BYTES, "segment_bytes": 32768, "bytes_max": 131072}
     with serve(tmp_path, write_models(tmp_path), record=record) as server:
+        wait_until(lambda: find_segments(folder))
         first = find_segments(folder)[0]
 
         def gone() -> bool:
             traffic(server.address, 40)
-            return not first.exists()
+            return not first.exists() and not first.with_suffix(".segment").exists()  # as it is named once it is closed
 
         wait_until(gone)
     segments = _read(folder)
-    assert len(segments) > 2
-    assert sum(segment.bytes for segment in segments) <= 131072
-    assert segments[0].header.number > 0, "the oldest went"
+    assert 0 < sum(segment.bytes for segment in segments) <= 131072
+    assert segments[0].header.number > 1, "the oldest went"
     assert not any(segment.torn for segment in segments)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.integration.hostile.arena import eventually, scrape
+from tests.integration.observer.observing import get
 from tests.peer import Peer
 from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_zoo
@@ -236,14 +237,14 @@ def test_secrets_are_nowhere(shared: Secured) -> None:
     for name in TOKENS:
         with shared.client(name):
             pass
-    page = scrape(shared.server).text
+    pages = [get(f"{shared.server.ready.observer}{path}")[1] for path in ("/", "/metrics", "/status.json", "/slow")]
     processes = [shared.server.ready.pid, shared.server.process.pid]
     processes += [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/status")
         if _parent(path) == shared.server.ready.pid
     ]
-    said = [page, shared.server.log.read_text()]
+    said = [*pages, shared.server.log.read_text()]
     for pid in processes:
         said += [Path(f"/proc/{pid}/{file}").read_bytes().decode("latin-1") for file in ("cmdline", "environ", "comm")]
     key = (shared.folder / "server.key").read_text().splitlines()[1]
