@@ -25,6 +25,8 @@ REQUESTS_MIN: Final = 10
 HOST: Final = "127.0.0.1"
 PORT: Final = 7070
 PORT_MAX: Final = 65_535
+# Python reads no number of thousands.
+PORT_DIGITS_MAX: Final = 5
 REQUEST_BYTES: Final = 280
 
 # What a target of ours makes nothing of.
@@ -116,7 +118,8 @@ class TargetFlags:
             return replace(place, uds=address.removeprefix("unix:"))
         encrypted, address = address.startswith(TLS_PREFIX), address.removeprefix(TLS_PREFIX)
         host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+        is_number = port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
+        if not host or not (is_number and 0 < int(port) <= PORT_MAX):
             raise UsageError(f"a target is [KIND@]HOST:PORT or [KIND@]unix:PATH, {text!r} came")
         return replace(place, host=host.strip("[]"), port=int(port), encrypted=encrypted)
 
