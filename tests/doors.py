@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import tritonclient.grpc
@@ -18,6 +22,8 @@ import tritonclient.http.aio
 from tests.onnx_models import gru, one_node, save
 from tests.serving import RunningServer
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from tickpath.door.settings import DoorReady
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -95,6 +101,19 @@ def arrays(result: Any) -> Arrays:
     told = response["outputs"] if isinstance(response, dict) else response.outputs
     names = [output["name"] if isinstance(output, dict) else output.name for output in told]
     return {name: result.as_numpy(name) for name in names}
+
+
+@contextmanager
+def door(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], DoorReady]]:
+    """`tickpath door`, until SIGTERM ends it with 0."""
+    command = [sys.executable, "-m", "tickpath.cli", "door", "--json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, msgspec.json.decode(process.stdout.readline(), type=DoorReady)
+        finally:
+            process.terminate()
+        assert process.wait(20) == 0
 
 
 def oip(server: RunningServer) -> str:

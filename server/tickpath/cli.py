@@ -32,6 +32,7 @@ try:
     from tickpath.console.vectors import vectors
     from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
     from tickpath.loadtest.command import loadtest
+    from tickpath.logs import CONTROLS
 except ModuleNotFoundError:
     raise SystemExit(
         "tickpath: the command line is more than the bare client: pip install 'tickpath[server]'"
@@ -80,7 +81,7 @@ def _complain(error: click.ClickException) -> None:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         end = "" if problem.endswith((".", "?", ")")) else "."
         problem = f"{problem}{end} See `{error.ctx.command_path} --help`."
-    print(f"tickpath: {problem}", file=sys.stderr)
+    print(f"tickpath: {problem.translate(CONTROLS)}", file=sys.stderr)
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -87,16 +87,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told)  # in ASCII, so that no text of a stranger's is too strange
 
 
+CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""For str.translate: what a terminal would obey is shown instead."""
+
+
 class HumanFormatter(logging.Formatter):
     """Time, level and message. A message keeps to one line and to its terminal, whatever a stranger put into it."""
-
-    _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        record.message = record.message[:LINE_CHARS_MAX].translate(self._CONTROLS)
+        record.message = record.message[:LINE_CHARS_MAX].translate(CONTROLS)
         return super().formatMessage(record)
 
 

@@ -113,6 +113,7 @@ def test_nothing_is_told_where_nobody_listens(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
     for address, said in (
         (str(tmp_path / "gone"), "the manager can't be told READY=1"),
+        ("/" + "x" * 200, "the manager can't be told READY=1: AF_UNIX path too long"),
         ("vsock:2:1", "is not told anything"),
     ):
         monkeypatch.setenv("NOTIFY_SOCKET", address)

@@ -137,6 +137,7 @@ def test_without_click_says_what_to_install() -> None:
         (("sevre",), "serve"),
         (("serve",), "name an .onnx file"),
         (("serve", "m.onnx", "--port", "99999"), "'--port': 99999 is not in the range"),
+        (("serve", "m.onnx", "--host", "a\x1b[2J"), "host a\\x1b[2J: that is more than this machine"),
         (("serve", "m.onnx", "--name", "a b"), "'--name': expected a name of letters"),
         (("serve", "m.onnx", "--buckets", "2,1"), "ascend"),
         (("serve", "m.onnx", "--shape", "x"), "x=N,120,3"),

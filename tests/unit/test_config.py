@@ -256,6 +256,8 @@ def test_every_rule_of_a_model_too(values: dict[str, Any], says: list[str]) -> N
         (b"port = 1\nport = 2", "not TOML"),
         (b"\xff\xfe", "not TOML"),
         (b"port = " + b"[" * 5000 + b"]" * 5000, "not TOML"),
+        (b"port = " + b"1" * 5000, "not TOML"),
+        (b"port = 0x" + b"f" * 5000, "a number of thousands of digits came"),
         (b"models = 3", "$.models"),
         (b"[models]\npath = 'a.onnx'", "$.models"),
         (b"models = ['a.onnx']", "$.models[0]"),

@@ -162,7 +162,9 @@ def test_a_kind_of_target_that_is_none() -> None:
         replace(TARGET, target="x")
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "echo@", "localhost:", ":7", "a:b", "a:0", "a:65536", "a:²"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost", "echo@", "localhost:", ":7", "a:b", "a:0", "a:65536", "a:" + "7" * 5000, "a:²"]
+)
 def test_what_is_no_target(text: str) -> None:
     with pytest.raises(LoadTestError, match="expected host:port"):
         TARGET.at(text)

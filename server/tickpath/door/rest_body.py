@@ -14,6 +14,8 @@ from tickpath.wire import ModelInfo
 
 HEAD_BYTES: Final = "Inference-Header-Content-Length"
 """The header that says how many bytes of JSON come before the raw ones, both ways."""
+# More than any body has bytes; Python reads no number of thousands.
+DIGITS_MAX: Final = 20
 
 
 class Input(msgspec.Struct):
@@ -82,7 +84,8 @@ def write(body: Body, model: str, answer: Answer) -> tuple[list[bytes | memoryvi
 def _head_end(data: bytes, head_bytes: str | None) -> int:
     if head_bytes is None:
         return len(data)
-    if not (head_bytes.isascii() and head_bytes.isdigit() and int(head_bytes[:20]) <= len(data)):
+    is_number = head_bytes.isascii() and head_bytes.isdigit() and len(head_bytes) <= DIGITS_MAX
+    if not (is_number and int(head_bytes) <= len(data)):
         raise BadMessageError(f"{HEAD_BYTES}: expected 0 to the body's {len(data)} bytes, got {head_bytes[:20]!r}")
     return int(head_bytes)
 

@@ -6,6 +6,8 @@ Rules
   that choose one id share it.
 - Its requests are ticks in the order in which they come; who sends them does not send one before the last is answered,
   or sends them on one stream.
+- A sequence whose rows or state the core has no more (it was started again, or another door took the id) is over: who
+  sends it is told so with each request until he begins anew, since nothing that goes on from nothing may look right.
 - A sequence that is never ended is forgotten here as it is in the core, once nothing has come for long.
 """
 
@@ -15,7 +17,15 @@ from typing import Final
 
 import msgspec
 
-from tickpath.client import BadValueError, OverloadedError, Prediction, TickpathError, UnknownModelError
+from tickpath.client import (
+    BadValueError,
+    FeedGapError,
+    ForbiddenError,
+    OverloadedError,
+    Prediction,
+    TickpathError,
+    UnknownModelError,
+)
 from tickpath.client.aio_feed import AsyncFeed
 from tickpath.door.question import Question, SequenceStep, chosen
 from tickpath.door.upstream import Upstream
@@ -51,11 +61,20 @@ class Sequences:
         except UnknownModelError:  # it goes with its model
             self._open.pop(key, None)
             raise
+        except (FeedGapError, ForbiddenError):
+            await self._give_up(key)
+            raise FeedGapError(
+                f"sequence {key[1][:80]!r} of model {key[0][:80]!r} is lost: the server was started again, or another "
+                "door has taken it; begin it anew with sequence_start"
+            ) from None
         finally:
             if step.end:
-                self._open.pop(key, None)
-                with suppress(TickpathError):
-                    await feed.close()
+                await self._give_up(key)
+
+    async def _give_up(self, key: Key) -> None:
+        if (found := self._open.pop(key, None)) is not None:
+            with suppress(TickpathError):
+                await found.feed.close()
 
     def _find(self, key: Key) -> AsyncFeed:
         found = self._open.pop(key, None)

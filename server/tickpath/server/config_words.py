@@ -28,8 +28,15 @@ def in_words(
             return problem
         if problem.startswith("Invalid enum value"):
             return problem + _choices(kind, steps[-1])
-        return f"{problem}; {reprlib.repr(_value_at(values, steps))} came"
+        return f"{problem}; {_shown(_value_at(values, steps))} came"
     return problem
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _value_at(values: object, steps: list[str]) -> object:

@@ -109,7 +109,8 @@ class ServiceManager:
             return False
         except OSError as error:
             if self._heard:  # once, and not at every turn
-                log.warning("%s: the manager can't be told %s: %s", SOCKET, text.partition("\n")[0], error.strerror)
+                why = error.strerror or error  # a path that is too long has no number
+                log.warning("%s: the manager can't be told %s: %s", SOCKET, text.partition("\n")[0], why)
             self._heard = False
         else:
             self._heard = True

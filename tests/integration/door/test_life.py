@@ -6,18 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 from grpc import RpcError, StatusCode
-from tests.doors import Triton, ask, floats, health, oip, request_of
+from tests.doors import Triton, ask, door, floats, health, oip, request_of
 from tests.integration.hostile.arena import eventually
 from tests.onnx_models import one_node, save, slow
 from tests.processes import children, serve_until_end, wait_until_ended
@@ -26,7 +23,6 @@ from tests.serving import RunningServer, serve
 from tritonclient.utils import InferenceServerException
 
 from tickpath.door.grpc_health import NOT_SERVING, SERVING
-from tickpath.door.settings import DoorReady
 
 ECHO = request_of(floats(1))
 INFER = "v2/models/echo/infer"
@@ -55,19 +51,6 @@ def status_of(where: RunningServer | str, path: str, body: Any = None) -> int:
         return ask(where, path, body)[0]
     except OSError:
         return 0
-
-
-@contextmanager
-def door(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], DoorReady]]:
-    """`tickpath door`, until SIGTERM ends it with 0."""
-    command = [sys.executable, "-m", "tickpath.cli", "door", "--json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process, msgspec.json.decode(process.stdout.readline(), type=DoorReady)
-        finally:
-            process.terminate()
-        assert process.wait(20) == 0
 
 
 def test_a_killed_door_comes_back_at_its_addresses_and_goes_with_a_killed_core(tmp_path: Path) -> None:

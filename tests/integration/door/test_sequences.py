@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
-from tests.doors import KINDS, Triton, arrays, ask, request_of
+from tests.doors import KINDS, Triton, arrays, ask, door, request_of
 from tests.feed_models import FEATURES, STEPS, Floats, Whole, rows, state_model, window_model
 from tests.onnx_models import save, slow
 from tests.reference import reference_session
@@ -111,6 +111,31 @@ def test_a_sequence_that_begins_again_begins_anew(server: RunningServer, whole: 
         for place, row in enumerate(ticks):
             answer = triton.infer("window", {"x": row.reshape(1, 1, -1)}, sequence_id=3, sequence_start=place == 0)["y"]
             assert answer.tobytes() == whole.answer(ticks, place).tobytes()
+
+
+def test_a_sequence_does_not_outlive_its_core(tmp_path: Path) -> None:
+    """What goes on from nothing would look like an answer."""
+    model = {"path": str(save(window_model(), tmp_path, "window.onnx")), "feed": {"warm_up": "pad"}}
+    ticks = rows(4)
+
+    def send(url: str, place: int, **more: Any) -> tuple[int, Any]:
+        parameters = {"sequence_id": 7, **more}
+        row = request_of(ticks[place].reshape(1, 1, FEATURES)) | {"parameters": parameters}
+        return ask(url, "v2/models/window/infer", row)
+
+    with door("--at", f"unix:{tmp_path / 's'}", "--http", "0") as (_, ready):
+        assert ready.http is not None
+        with serve(tmp_path, [model]):
+            assert send(ready.http, 0, sequence_start=True)[0] == 200
+            assert send(ready.http, 1)[0] == 200
+        with serve(tmp_path, [model]):
+            status, told = send(ready.http, 2)
+            assert (status, "begin it anew with sequence_start" in told["error"]) == (409, True)
+            for _ in range(2):
+                status, told = send(ready.http, 3)
+                assert (status, "has not begun" in told["error"]) == (400, True)
+            assert send(ready.http, 0, sequence_start=True)[0] == 200
+            assert send(ready.http, 1)[0] == 200
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])

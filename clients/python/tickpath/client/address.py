@@ -45,8 +45,9 @@ def parse_address(address: str | tuple[str, int]) -> Address:
             raise _unreadable(address)
         return UnixAddress(path)
     if address.startswith(TLS_PREFIX):
-        inner = parse_address(address.removeprefix(TLS_PREFIX))
-        if not isinstance(inner, TcpAddress) or inner.encrypted:
+        plain = address.removeprefix(TLS_PREFIX)
+        inner = None if plain.startswith(TLS_PREFIX) else parse_address(plain)
+        if not isinstance(inner, TcpAddress):
             raise _unreadable(address)
         return TcpAddress(inner.host, inner.port, True)
     host, _, port_text = address.rpartition(":")
@@ -58,9 +59,14 @@ def parse_address(address: str | tuple[str, int]) -> Address:
 
 
 def _tcp(host: str, port: str, address: object) -> TcpAddress:
-    if not host or not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
+    if not host or not _is_port(port):
         raise _unreadable(address)
     return TcpAddress(host, int(port))
+
+
+def _is_port(text: str) -> bool:
+    # Python reads no number of thousands of digits.
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535
 
 
 def _unreadable(address: object) -> AddressError:
@@ -72,6 +78,6 @@ def _unreadable(address: object) -> AddressError:
 
 def _hint(address: str) -> str:
     port = address.removeprefix(":")
-    if port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
+    if _is_port(port):
         return f"; did you mean 127.0.0.1:{port}?"
     return f"; did you mean {UNIX_PREFIX}{address}?" if "/" in address and "://" not in address else ""
