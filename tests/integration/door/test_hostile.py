@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 import pytest
-from tests.browser import wait_until
 from tests.doors import WIDE, Triton, ask, floats, oip, request_of
 from tests.integration.door.test_life import door_of
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.client import Client
 
