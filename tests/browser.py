@@ -8,17 +8,16 @@ import os
 import select
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S, wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 LEFT_OUT = "TICKPATH_WITHOUT_BROWSER"
-PATIENCE_S = 60.0
 # Root has no sandbox; /dev/shm is small in containers; and nothing of it may ask somebody else for updates.
 FLAGS = (
     "--headless=new",
@@ -165,12 +164,3 @@ def browsing(folder: Path) -> Iterator[Tab]:
             process.kill()
             process.wait()
         os.close(from_browser)
-
-
-def wait_until(happens: Callable[[], Any], what: str) -> Any:
-    """Ask until it is so; its value then. Fails after a minute."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not (value := happens()):
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.05)
-    return value

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from tests import browser
 from tests.feed_models import FEATURES, Floats, rows, window_model
-from tests.processes import WAIT_S_MAX, children
+from tests.processes import children
 from tests.repositories import scale
+from tests.segments import exchanges_of
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.client import AsyncClient, NotReadyError
 from tickpath.playback.exchanges import Exchanges, decode_reply, decode_request
@@ -81,8 +82,8 @@ def recorder_of(server: RunningServer) -> int:
     def found() -> list[int]:
         return [pid for pid in children(server.ready.pid) if b"tickpath.recorder" in command_of(pid)]
 
-    (pid,) = browser.wait_until(found, "a recorder")
-    return int(pid)
+    (pid,) = wait_until(found, "a recorder")
+    return pid
 
 
 def command_of(pid: int) -> bytes:
@@ -94,10 +95,7 @@ def command_of(pid: int) -> bytes:
 
 def index(folder: Path) -> Exchanges:
     """All that a recording holds."""
-    exchanges = Exchanges()
-    for segment in open_segments([folder]):
-        exchanges.add(segment)
-    return exchanges
+    return exchanges_of(open_segments([folder]))
 
 
 def messages(exchanges: Exchanges) -> list[tuple[str, ClientMessage, ServerMessage | None]]:
@@ -124,16 +122,6 @@ def replay(*arguments: str, exit_code: int = 0) -> Mapping[str, Any]:
     assert done.returncode == exit_code, (done.returncode, done.stdout[-2000:], done.stderr)
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found
-
-
-def wait_until(true: Any) -> None:
-    """Returns once it is; what is waited for is another process, which tells nobody."""
-    import time
-
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not true():
-        assert time.monotonic() < end_s, "it never came to be"
-        time.sleep(0.02)
 
 
 def inode(path: Path) -> int:

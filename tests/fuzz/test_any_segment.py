@@ -6,12 +6,11 @@ from pathlib import Path
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.segments import STAMPS, body, exchanges_of, sealed
 from tests.wire.vectors import FOLDER, MessageVectors
 
-from tickpath.playback.exchanges import Exchanges
-from tickpath.recorder.entries import Entry, Kind, make_entry, seal
+from tickpath.recorder.entries import Entry, Kind, make_entry
 from tickpath.recorder.reading import Segment
-from tickpath.recorder.ring import RingReader, RingWriter
 from tickpath.recorder.segments import RecordingError, SegmentHeader, encode_header
 from tickpath.wire import (
     PREFIX_BYTES,
@@ -24,12 +23,10 @@ from tickpath.wire import (
     Result,
     ServerMessage,
     Tick,
-    encode_frame,
 )
 
 ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HEADER = encode_header(SegmentHeader("tickpath 1", "run", 1, 0, 0))
-STAMPS = (1, 2, 3, 4, 5, 6)
 ASKED: list[ClientMessage] = [
     OpenFeed(1, 0, "k"),
     Infer(2, 0, 1, [memoryview(bytes(8))]),
@@ -45,22 +42,13 @@ SAID: list[ServerMessage] = [
 DESCRIPTION = b'{"models":[{"handle":0,"name":"m","version":"","inputs":[],"outputs":[]}],"versions":[]}'
 
 
-def body(message: ClientMessage | ServerMessage) -> bytes:
-    return encode_frame(message)[PREFIX_BYTES:]
-
-
 def whole() -> bytes:
     """A segment with every kind of entry."""
-    ring = RingWriter(1 << 16)
-    ring.put(Kind.DESCRIPTION, 0, 1, DESCRIPTION)
-    ring.put(Kind.OPENED, 1, 2, b"desk-7")
+    entries = [(Kind.DESCRIPTION, 0, 1, DESCRIPTION), (Kind.OPENED, 1, 2, b"desk-7")]
     for asked, said in zip(ASKED, SAID, strict=True):
-        ring.put(Kind.REQUEST, 1, 3, body(asked))
-        ring.put(Kind.REPLY, 1, 4, body(said))
-    ring.put(Kind.CLOSED, 1, 5, b"")
-    chunk, _ = RingReader(ring.fd).peek(1 << 16)
-    ring.close()
-    return HEADER + bytes(seal(chunk).entries) + make_entry(Kind.END, b'{"entries":11}', 6)
+        entries += [(Kind.REQUEST, 1, 3, body(asked)), (Kind.REPLY, 1, 4, body(said))]
+    entries.append((Kind.CLOSED, 1, 5, b""))
+    return HEADER + bytes(sealed(entries).entries) + make_entry(Kind.END, b'{"entries":11}', 6)
 
 
 WHOLE = whole()
@@ -70,10 +58,9 @@ def read(folder: Path, data: bytes) -> tuple[list[Entry], str]:
     """The entries of a file with these bytes, and what is torn of it."""
     path = folder / "20251103T093000.000000Z-1-000001.segment"
     path.write_bytes(data)
-    exchanges = Exchanges()
     segment = Segment(path)
     try:
-        exchanges.add(segment)
+        exchanges = exchanges_of([segment])
         entries = [entry for _, entry in Segment(path)]
     except RecordingError as error:
         return [], str(error)
@@ -129,23 +116,18 @@ def test_a_flipped_bit_is_told_or_was_padding(tmp_path: Path, at: int) -> None:
     data=st.binary(max_size=200),
 )
 def test_any_entry_with_a_right_checksum(tmp_path: Path, kind: int, session: int, at_ns: int, data: bytes) -> None:
-    ring = RingWriter(1 << 12)
-    ring.put(kind, session, at_ns, data)  # type: ignore[arg-type]
-    chunk, _ = RingReader(ring.fd).peek(1 << 12)
-    ring.close()
-    entries, torn = read(tmp_path, HEADER + bytes(seal(chunk).entries))
+    batch = sealed([(kind, session, at_ns, data)], 1 << 12)  # type: ignore[list-item]
+    entries, torn = read(tmp_path, HEADER + bytes(batch.entries))
     assert bool(torn) == (kind != Kind.END)  # which says that nothing follows
     assert len(entries) == (kind in set(Kind))
 
 
 def test_any_vector_of_the_protocol_is_taken(tmp_path: Path) -> None:
-    ring = RingWriter(1 << 24)
+    bodies = []
     for name, kind in (("client", Kind.REQUEST), ("server", Kind.REPLY)):
         vectors = msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=MessageVectors)
         for frame in [each.frame for each in vectors.valid] + [each.frame for each in vectors.invalid]:
-            ring.put(kind, 1, 1, bytes.fromhex(frame)[PREFIX_BYTES:])
-    chunk, _ = RingReader(ring.fd).peek(1 << 24)
-    ring.close()
-    batch = seal(chunk)
+            bodies.append((kind, 1, 1, bytes.fromhex(frame)[PREFIX_BYTES:]))
+    batch = sealed(bodies, 1 << 24)
     entries, _ = read(tmp_path, HEADER + bytes(batch.entries))
     assert len(entries) == batch.total > 100

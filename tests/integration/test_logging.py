@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.browser import wait_until
 from tests.onnx_models import picky, save
 from tests.processes import WAIT_S_MAX, children, free_port, wait_until_ended
 from tests.serving import RunningServer, serve, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import BadValueError, Client, EngineFailedError
 from tickpath.server.ready import Ready

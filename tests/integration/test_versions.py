@@ -1,8 +1,7 @@
 """Versions of a model on a real server that goes on serving: what handles lead to, and what becomes of requests in
 flight while another version takes over. Each test has a model of its own, which comes while the server runs."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,11 +13,12 @@ import pytest
 from tests.inputs import inputs_root
 from tests.operators import Operator, add_whole_version, replace_model
 from tests.peer import Peer
-from tests.processes import WAIT_S_MAX, children
+from tests.processes import children
 from tests.reference import reference_session
 from tests.repositories import add_version, renamed, scale, slow_scale
 from tests.serving import RunningServer, serve
 from tests.unit.client.callers import CALLERS, MakeCaller
+from tests.waiting import wait_until
 
 from tickpath.client import BadShapeError, UnknownModelError
 from tickpath.wire import Code, Failure, Infer, ModelInfo, ModelList, Models, Result
@@ -218,13 +218,6 @@ def threads(server: RunningServer) -> int:
     return len(list(Path(f"/proc/{server.ready.pid}/task").iterdir()))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-
-
 class Pipeline:
     """A client of a slow model, which always has requests in flight. `answers`: (id, version) in the order in which
     they came."""
@@ -292,7 +285,7 @@ def test_what_is_in_flight_is_answered_by_a_model_that_is_unloaded(site: Site) -
     for pipeline in pipelines:
         pipeline.end()
         assert pipeline.answers == [(1 + number, "1") for number in range(IN_FLIGHT)]
-    wait_until(lambda: threads(site.server) == before)
+    wait_until(lambda: threads(site.server) == before, "its thread has ended")
 
 
 def test_a_rollback_waits_for_no_load(site: Site) -> None:
@@ -304,7 +297,7 @@ def test_a_rollback_waits_for_no_load(site: Site) -> None:
         desk.greet()
         handle = desk.listed()["back"].handle
         other.begin(do="reload", model="long")
-        wait_until(lambda: bool(site.operator.ask(do="status")["changing"]))
+        wait_until(lambda: site.operator.ask(do="status")["changing"], "the load has begun")
         assert "version 1 is live again" in site.operator.done("rollback", model="back")
         assert desk.answered_by(handle, 1) == "1"
         assert "long" not in desk.listed()
@@ -318,7 +311,7 @@ def test_what_changes_while_it_is_loaded_is_refused(site: Site) -> None:
     (site.models / "moving" / "model.toml").write_text("buckets = [1]\n")
     with Operator(site.operator.path) as other:
         other.begin(do="reload", model="moving")
-        wait_until(lambda: any(map(children, children(site.server.ready.pid))))  # it is being proven
+        wait_until(lambda: any(map(children, children(site.server.ready.pid))), "it is being proven")
         (folder / "golden.npz.new").write_bytes(b"...")
         answer = other.answer()
     assert not answer["done"]

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from tests.integration.observer.observing import Scrape, get
 from tests.operators import Operator, add_whole_version, remove_version
-from tests.processes import WAIT_S_MAX
 from tests.repositories import add_version, scale
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 
 from tickpath.client import Client
 
@@ -57,14 +57,7 @@ class Site:
     def watched(self, name: str, version: str) -> None:
         """A version of another model has come and is live: what was there before it was looked at twice since."""
         self.add(name, version)
-        until(lambda: self.operator.live(name) == version)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+        wait_until(lambda: self.operator.live(name) == version, "the version is live")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +110,7 @@ def test_a_copy_in_progress_is_not_loaded(site: Site) -> None:
             file.flush()
             written_s.append(time.monotonic())
             time.sleep(WATCH_S / 4)  # the pace of a slow disk
-    until(lambda: site.operator.live("btc") == "3")
+    wait_until(lambda: site.operator.live("btc") == "3", "version 3 is live")
     assert site.version("btc") == "3"
     # Who pauses for longer than that, as a busy machine may have had us do, has ended for all that anyone can see.
     paused = max(after - before for before, after in pairwise(written_s)) > WATCH_S
@@ -137,7 +130,7 @@ def test_content_decides_and_not_the_time_it_was_written(site: Site) -> None:
 def test_what_is_refused_is_tried_once_and_again_when_it_has_changed(site: Site) -> None:
     failed = site.value("tickpath_loads_failed_total")
     add_whole_version(site.models, "eth", "2", b"version https://git-lfs.github.com/spec/v1\n")
-    until(lambda: site.value("tickpath_loads_failed_total") == failed + 1)
+    wait_until(lambda: site.value("tickpath_loads_failed_total") == failed + 1, "a load has failed")
     site.watched("other", "4")
     site.watched("other", "5")
     assert site.value("tickpath_loads_failed_total") == failed + 1
@@ -145,7 +138,7 @@ def test_what_is_refused_is_tried_once_and_again_when_it_has_changed(site: Site)
     assert "a Git LFS pointer" in site.server.log.read_text()
     remove_version(site.models, "eth", "2")
     site.add("eth", "2")
-    until(lambda: site.operator.live("eth") == "2")
+    wait_until(lambda: site.operator.live("eth") == "2", "version 2 is live")
     assert site.version("eth") == "2"
 
 
@@ -161,7 +154,7 @@ def test_a_model_that_comes_is_served_and_one_that_goes_still_is(site: Site) -> 
 def test_what_is_out_of_order_is_said_once(site: Site) -> None:
     stray = site.models / "notes.txt"
     stray.write_text("")
-    until(lambda: "notes.txt" in site.server.log.read_text())
+    wait_until(lambda: "notes.txt" in site.server.log.read_text(), "it has looked")
     time.sleep(3 * WATCH_S)  # it looks again, and has said so
     stray.unlink()
     site.watched("other", "7")
@@ -173,8 +166,8 @@ def test_sighup_reloads_everything_that_can_be(quiet: Site) -> None:
     add_whole_version(quiet.models, "bad", "1", b"")
     quiet.add("btc", "5")
     quiet.server.process.send_signal(signal.SIGHUP)
-    until(lambda: quiet.operator.live("btc") == "5")
-    until(lambda: "model.onnx: the file is empty" in quiet.server.log.read_text())
+    wait_until(lambda: quiet.operator.live("btc") == "5", "version 5 is live")
+    wait_until(lambda: "model.onnx: the file is empty" in quiet.server.log.read_text(), "the empty file is told")
     assert quiet.version("btc") == "5"
     remove_version(quiet.models, "bad", "1")
     (quiet.models / "bad").rmdir()
@@ -183,7 +176,7 @@ def test_sighup_reloads_everything_that_can_be(quiet: Site) -> None:
 
 def test_while_it_is_quiet_nothing_is_loaded_or_unloaded_and_it_says_why(quiet: Site) -> None:
     assert quiet.operator.done("quiet") == "quiet: nothing is loaded or unloaded"
-    until(lambda: quiet.value("tickpath_quiet") == 1)
+    wait_until(lambda: quiet.value("tickpath_quiet") == 1, "it is quiet")
     live = quiet.version("btc")
     quiet.add("btc", "8")
     for asked in (
@@ -198,12 +191,12 @@ def test_while_it_is_quiet_nothing_is_loaded_or_unloaded_and_it_says_why(quiet: 
         assert "it is quiet" in answer["text"][0]
         assert "`tickpath quiet off`" in answer["text"][0]
     quiet.server.process.send_signal(signal.SIGHUP)
-    until(lambda: "reload: it is quiet" in quiet.server.log.read_text())
+    wait_until(lambda: "reload: it is quiet" in quiet.server.log.read_text(), "the reload is told to wait")
     time.sleep(3 * WATCH_S)  # it looks, and waits
     assert quiet.version("btc") == live
     assert quiet.operator.done("quiet", quiet=False) == "not quiet"
-    until(lambda: quiet.operator.live("btc") == "8")
-    until(lambda: quiet.value("tickpath_quiet") == 0)
+    wait_until(lambda: quiet.operator.live("btc") == "8", "version 8 is live")
+    wait_until(lambda: quiet.value("tickpath_quiet") == 0, "it is quiet no more")
     assert quiet.operator.done("quiet", quiet=True) == "quiet: nothing is loaded or unloaded"
     assert quiet.operator.done("rollback", model="btc") == f"model btc: version {live} is live again"
     assert quiet.version("btc") == live
@@ -226,7 +219,7 @@ def test_what_comes_while_a_server_starts_is_loaded_soon(tmp_path: Path) -> None
         add_version(models, name, "1", scale(1))
 
     def add_once_loaded() -> None:
-        until(lambda: log.exists() and "serving btc version 1" in log.read_text())
+        wait_until(lambda: log.exists() and "serving btc version 1" in log.read_text(), "version 1 is served")
         add_whole_version(models, "btc", "2", scale(2))
 
     adding = Thread(target=add_once_loaded)
@@ -234,4 +227,4 @@ def test_what_comes_while_a_server_starts_is_loaded_soon(tmp_path: Path) -> None
     settings: dict[str, Any] = {"repository": str(models), "admin": str(admin), "watch_s": WATCH_S}
     with serve(tmp_path, [], **settings), Operator(admin) as operator:
         adding.join()
-        until(lambda: operator.live("btc") == "2")
+        wait_until(lambda: operator.live("btc") == "2", "version 2 is live")

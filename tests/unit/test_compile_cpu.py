@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from tests.onnx_models import constant, gru, model, one_node, save, value
@@ -90,8 +91,6 @@ def test_what_float16_cannot_hold_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_whose_weights_stand_beside_it_comes_out_whole(tmp_path: Path) -> None:
-    import onnx
-
     source = tmp_path / "model.onnx"
     onnx.save_model(zoo.build("mlp"), source, save_as_external_data=True, location="weights.bin", size_threshold=0)
     out = tmp_path / "elsewhere" / "out.onnx"

@@ -1,5 +1,7 @@
 """What stands beside a plan says all of it, and no damage to it goes unseen."""
 
+import hashlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -51,7 +53,6 @@ def test_what_is_no_sidecar(content: bytes) -> None:
 
 def test_of_another_release() -> None:
     text = msgspec.json.encode({"format": 2})
-    import hashlib
 
     content = b'{"seal": "%s", "sidecar":\n%s}\n' % (hashlib.sha256(text).hexdigest().encode(), text)
     with pytest.raises(SidecarError, match="another release"):

@@ -4,17 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.segments import STAMPS, Put, body, exchanges_of, sealed
 
 from tickpath.console.replaying import parse_model, parse_speed, parse_time
 from tickpath.playback.dialogue import Wanted
-from tickpath.playback.exchanges import Exchanges
 from tickpath.playback.plan import NO_MODEL, NOT_CHOSEN, Choice, make_plan
-from tickpath.recorder.entries import Kind, seal
+from tickpath.recorder.entries import Kind
 from tickpath.recorder.reading import Segment
-from tickpath.recorder.ring import RingReader, RingWriter
 from tickpath.recorder.segments import SegmentHeader, encode_header
 from tickpath.wire import (
-    PREFIX_BYTES,
     Cancel,
     ClientMessage,
     Code,
@@ -25,10 +23,8 @@ from tickpath.wire import (
     Result,
     ServerMessage,
     Tick,
-    encode_frame,
 )
 
-STAMPS = (1, 2, 3, 4, 5, 6)
 DESCRIPTION = (
     b'{"models":[{"handle":0,"name":"a","version":"","inputs":[],"outputs":[]},'
     b'{"handle":1,"name":"b","version":"7","inputs":[],"outputs":[]}],'
@@ -42,38 +38,28 @@ class Said:
     def __init__(self, folder: Path, number: int = 1, run: str = "run") -> None:
         self._path = folder / f"20251103T093000.000000Z-1-{number:06d}.open"
         self._run = run
-        self._ring = RingWriter(1 << 16)
-        self._ring.put(Kind.DESCRIPTION, 0, 0, DESCRIPTION)
+        self._entries: list[Put] = [(Kind.DESCRIPTION, 0, 0, DESCRIPTION)]
 
     def asks(self, session: int, at_ns: int, message: ClientMessage) -> "Said":
-        self._ring.put(Kind.REQUEST, session, at_ns, encode_frame(message)[PREFIX_BYTES:])
+        self._entries.append((Kind.REQUEST, session, at_ns, body(message)))
         return self
 
     def hears(self, session: int, at_ns: int, message: ServerMessage) -> "Said":
-        self._ring.put(Kind.REPLY, session, at_ns, encode_frame(message)[PREFIX_BYTES:])
+        self._entries.append((Kind.REPLY, session, at_ns, body(message)))
         return self
 
     def opens(self, session: int, name: str) -> "Said":
-        self._ring.put(Kind.OPENED, session, 0, name.encode())
+        self._entries.append((Kind.OPENED, session, 0, name.encode()))
         return self
 
     def closes(self, session: int, at_ns: int) -> "Said":
-        self._ring.put(Kind.CLOSED, session, at_ns, b"")
+        self._entries.append((Kind.CLOSED, session, at_ns, b""))
         return self
 
     def segment(self) -> Segment:
-        chunk, _ = RingReader(self._ring.fd).peek(1 << 16)
         header = encode_header(SegmentHeader("tickpath 1", self._run, 1, 0, 1_000_000))
-        self._path.write_bytes(header + bytes(seal(chunk).entries))
-        self._ring.close()
+        self._path.write_bytes(header + bytes(sealed(self._entries).entries))
         return Segment(self._path)
-
-
-def read(*segments: Segment) -> Exchanges:
-    exchanges = Exchanges()
-    for segment in segments:
-        exchanges.add(segment)
-    return exchanges
 
 
 def infer(request_id: int, handle: int = 0) -> Infer:
@@ -88,7 +74,7 @@ def test_answers_find_their_requests_out_of_order_and_by_session(tmp_path: Path)
     said = Said(tmp_path).opens(1, "desk").opens(2, "other")
     said.asks(1, 1, infer(1)).asks(2, 2, infer(1)).asks(1, 3, infer(2))
     said.hears(1, 4, result(2)).hears(2, 5, Failure(1, Code.DEADLINE, "late")).hears(1, 6, result(1))
-    exchanges = read(said.segment())
+    exchanges = exchanges_of([said.segment()])
     first, second, third = exchanges
     assert all(each.reply_length for each in exchanges)
     assert first.reply_offset > second.reply_offset > third.reply_offset
@@ -100,20 +86,20 @@ def test_an_id_may_come_again_and_a_double_one_is_refused_first(tmp_path: Path) 
     said = Said(tmp_path)
     said.asks(1, 1, infer(1)).asks(1, 2, infer(1)).hears(1, 3, Failure(1, Code.BAD_VALUE, "in flight"))
     said.hears(1, 4, result(1)).asks(1, 5, infer(1)).hears(1, 6, result(1))
-    first, double, again = read(said.segment())
+    first, double, again = exchanges_of([said.segment()])
     assert double.reply_offset < first.reply_offset < again.reply_offset
 
 
 def test_an_answer_may_lie_in_the_next_segment(tmp_path: Path) -> None:
     asked, answered = Said(tmp_path, 1).asks(1, 1, infer(1)), Said(tmp_path, 2).hears(1, 2, result(1))
-    (exchange,) = read(asked.segment(), answered.segment())
+    (exchange,) = exchanges_of([asked.segment(), answered.segment()])
     assert (exchange.segment, exchange.reply_segment) == (0, 1)
 
 
 def test_lives_of_a_core_are_told_apart(tmp_path: Path) -> None:
     asked = Said(tmp_path, 1, "one").asks(1, 1, infer(1))
     answered = Said(tmp_path, 2, "two").hears(1, 2, result(1))
-    exchanges = read(asked.segment(), answered.segment())
+    exchanges = exchanges_of([asked.segment(), answered.segment()])
     assert exchanges[0].reply_length == 0
     assert (exchanges.orphans, len(exchanges.sessions)) == (1, 2)
 
@@ -123,7 +109,7 @@ def test_a_tick_is_of_its_feeds_model(tmp_path: Path) -> None:
     said.hears(1, 2, FeedOpened(1, 5, 1, 2, 0, False, "7", (), ())).asks(1, 3, Tick(2, 5, 1, [])).asks(
         1, 4, Tick(3, 6, 1, [])
     )
-    exchanges = read(said.segment())
+    exchanges = exchanges_of([said.segment()])
     models = [exchanges.model(each) for each in exchanges]
     assert [model and model.name for model in models] == ["b", "b", None]
 
@@ -133,7 +119,7 @@ def test_a_plan_is_in_the_order_of_arrival_and_says_what_it_leaves_out(tmp_path:
         Said(tmp_path).asks(1, 300, infer(1)).asks(2, 100, infer(1)).asks(2, 500, infer(2, 1)).asks(2, 510, Cancel(2))
     )
     said.asks(1, 700, infer(2, 9)).closes(1, 800)
-    exchanges = read(said.segment())
+    exchanges = exchanges_of([said.segment()])
     plan = make_plan(exchanges, Choice())
     assert plan.indices.tolist() == [1, 0, 2, 3, 5]
     assert plan.offsets_ns.tolist() == [0, 200, 400, 410, 700]

@@ -14,11 +14,11 @@ from typing import Final
 import grpc
 import numpy as np
 import pytest
-from tests.browser import wait_until
 from tests.doors import WIDE, Triton, ask, floats, health, oip, request_of
 from tests.integration.door.test_life import door_of
 from tests.integration.hostile.arena import eventually
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 from tritonclient.utils import InferenceServerException
 
 from tickpath.client import Client

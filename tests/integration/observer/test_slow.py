@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.browser import wait_until
 from tests.integration.observer.observing import get
 from tests.operators import Operator, add_whole_version
 from tests.peer import Peer
 from tests.repositories import add_version, slow_scale
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 
 from tickpath.observe.schema import SlowReport, SlowRequest
 from tickpath.wire import Infer

@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from tests.browser import wait_until
 from tests.integration.observer.observing import FAST, MODELS, SLOW, Observing, get, observing, write
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 from tickpath.cli import tickpath
 from tickpath.observe.records import CoreDescription, EventKind, GlobalCell, RecordWriter, State, VersionCell

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.browser import wait_until
 from tests.certificates import Authority
 from tests.collector import collecting, values
 from tests.integration.observer.observing import Observing, observing, write
 from tests.serving import serve, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import Client
 from tickpath.observe.reader import RecordReader
@@ -88,7 +88,7 @@ def test_what_held_a_request_up_is_an_event_of_its_stage(writer: RecordWriter) -
         writer.event(EventKind.RELOAD, first + 6_000, first + 9_000, 1)
         ask(writer, range(2**64 - 1, 2**64), first)
         wait_until(collector.traces, "a trace")
-        assert counted(observer) == (1, 0)
+        until_counted(observer, 1, 0)
         ((whole, *stages),) = collector.traces().values()
     assert values(whole.attributes)["tickpath.request_id"] == str(2**64 - 1)
     # A busy machine has others beside them.

@@ -8,13 +8,15 @@ import signal
 import stat
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.feed_models import Floats
 from tests.integration.observer.observing import Scrape
+from tests.peer import Peer
 from tests.processes import serve_until_end, wait_until_ended
 from tests.recordings import (
     TICKS,
@@ -24,12 +26,13 @@ from tests.recordings import (
     recorder_of,
     tick,
     traffic,
-    wait_until,
     write_models,
 )
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 
 from tickpath.console.scrape import fetch
+from tickpath.recorder.reading import Segment, open_segments
 from tickpath.recorder.segments import find_segments
 from tickpath.wire import (
     PROTOCOL_VERSION,
@@ -63,7 +66,7 @@ def test_what_was_asked_and_answered_is_there_once(tmp_path: Path, executor: str
     folder = tmp_path / "recording"
     with serve(tmp_path, write_models(tmp_path, executor=executor), record={"dir": "recording"}) as server:
 
-        async def asked() -> tuple[list[Any], list[Any]]:
+        async def asked() -> tuple[list[Floats], list[Floats | None]]:
             answers, ticks = await asyncio.gather(ask(server.address, "desk", 100), tick(server.address, "feeds", "ES"))
             return answers, ticks
 
@@ -95,8 +98,6 @@ def test_refusals_are_there_and_no_secret_is(tmp_path: Path) -> None:
         serve(tmp_path, write_models(tmp_path), record={"dir": "recording"}) as server,
         server.connect() as connection,
     ):
-        from tests.peer import Peer
-
         peer = Peer(connection)
         peer.send(Hello(PROTOCOL_VERSION, "desk", "a-secret-token"), Models(1), Ping(2))
         peer.send(Infer(3, 99, 1, []), Infer(4, 0, 1, [memoryview(b"short")]), Cancel(5))
@@ -119,7 +120,7 @@ def test_a_killed_recorder_is_followed_by_one_that_loses_and_doubles_nothing(tmp
             pid = recorder_of(server)
             os.kill(pid, signal.SIGKILL)
             total += traffic(server.address, 100)
-            wait_until(lambda pid=pid: any(p != pid for p in _recorders(server)))
+            wait_until(lambda pid=pid: recorder_of(server) != pid, "another recorder")  # type: ignore[misc]
         total += traffic(server.address, 20)
     exchanges = index(folder)
     assert sum(each.is_request for each in exchanges) == total
@@ -167,18 +168,18 @@ def test_a_full_disk_costs_drops_that_are_counted_and_no_reply(tmp_path: Path) -
     record = SMALL | {"dir": "recording"}
     with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as server:
         traffic(server.address, 10)
-        wait_until(lambda: counts(server)[0] > 0)
+        wait_until(lambda: counts(server)[0] > 0, "entries are recorded")
         # To the recorder, a limit on the size of its files is a disk without room.
         pid = recorder_of(server)
         (path,) = find_segments(folder)
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (path.stat().st_size + 50, hard))
         traffic(server.address, 500)  # each is answered, or this raises
-        wait_until(lambda: counts(server)[1] > 0)
+        wait_until(lambda: counts(server)[1] > 0, "entries are dropped")
         recorded, _ = counts(server)
         assert "nothing can be recorded: File too large" in server.log.read_text()
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-        wait_until(lambda: counts(server)[0] > recorded)
+        wait_until(lambda: counts(server)[0] > recorded, "recording goes on")
         traffic(server.address, 10)
     assert server.log.read_text().count("nothing can be recorded") == 1
     assert "recording goes on" in server.log.read_text()
@@ -205,11 +206,11 @@ def test_so_does_a_file_system_without_room(tmp_path: Path, small_disk: Path) ->
     with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as server:
         traffic(server.address, 500)
         traffic(server.address, 500)
-        wait_until(lambda: counts(server)[1] > 0)
+        wait_until(lambda: counts(server)[1] > 0, "entries are dropped")
         recorded, _ = counts(server)
         assert "nothing can be recorded: No space left on device" in server.log.read_text()
         subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-        wait_until(lambda: counts(server)[0] > recorded)
+        wait_until(lambda: counts(server)[0] > recorded, "recording goes on")
         traffic(server.address, 10)
     assert "recording goes on" in server.log.read_text()
     _check_sum(folder, server)
@@ -222,9 +223,9 @@ def test_a_recorder_that_stands_still_costs_drops_and_no_reply(tmp_path: Path) -
         pid = recorder_of(server)
         os.kill(pid, signal.SIGSTOP)
         traffic(server.address, 500)
-        wait_until(lambda: counts(server)[1] > 0)
+        wait_until(lambda: counts(server)[1] > 0, "entries are dropped")
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: counts(server)[0] > 0)
+        wait_until(lambda: counts(server)[0] > 0, "entries are recorded")
         traffic(server.address, 10)
     _check_sum(folder, server)
     assert sum(segment.missing for segment in _read(folder)) > 0
@@ -234,14 +235,13 @@ def test_segments_are_rotated_and_all_of_them_bounded(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     record = {"dir": "recording", "ring_bytes": RING_BYTES, "segment_bytes": 32768, "bytes_max": 131072}
     with serve(tmp_path, write_models(tmp_path), record=record) as server:
-        wait_until(lambda: find_segments(folder))
-        first = find_segments(folder)[0]
+        first = wait_until(lambda: find_segments(folder), "a segment")[0]
 
         def gone() -> bool:
             traffic(server.address, 40)
             return not first.exists() and not first.with_suffix(".segment").exists()  # as it is named once it is closed
 
-        wait_until(gone)
+        wait_until(gone, "the oldest is gone")
     segments = _read(folder)
     assert 0 < sum(segment.bytes for segment in segments) <= 131072
     assert segments[0].header.number > 1, "the oldest went"
@@ -267,20 +267,11 @@ def test_a_folder_that_cant_be_had_is_named(tmp_path: Path) -> None:
     assert f"can't record in {tmp_path / 'file'}" in lines[-1]
 
 
-def _recorders(server: RunningServer) -> list[int]:
-    try:
-        return [recorder_of(server)]
-    except AssertionError:
-        return []
-
-
-def _segments(folder: Path) -> list[Any]:
-    from tickpath.recorder.reading import open_segments
-
+def _segments(folder: Path) -> list[Segment]:
     return open_segments([folder])
 
 
-def _read(folder: Path) -> list[Any]:
+def _read(folder: Path) -> Sequence[Segment]:
     return index(folder).segments
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.peer import Peer
 from tests.recordings import TICKS, replay, tick, traffic, write_models
 from tests.serving import RunningServer, serve
+
+from tickpath.wire import Infer
 
 COUNT = 100
 
@@ -100,10 +103,6 @@ def test_one_model_alone_and_in_another_name(recorded: tuple[Path, int], tmp_pat
 
 
 def test_what_was_refused_then_and_is_answered_now_is_told(tmp_path: Path) -> None:
-    from tests.peer import Peer
-
-    from tickpath.wire import Infer
-
     bad = memoryview(bytes([0, 0, 0xC0, 0x7F] * 3))
     models = write_models(tmp_path)
     with serve(tmp_path, models, record={"dir": "recording"}) as server, server.connect() as connection:

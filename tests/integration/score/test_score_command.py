@@ -20,6 +20,8 @@ from tests.onnx_models import one_node, picky, save, wide
 from tests.repositories import add_version, scale
 
 from tickpath.score import BadRowError, Scorer, open_scorer, score_table
+from tickpath.score.job import Listener, Wishes, score_file
+from tickpath.server.config import ModelConfig
 
 # One row of its answers is 1 MiB, so a part has 15.
 WIDTH = 262_144
@@ -278,9 +280,6 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
         def score(self, batch: Any, *rest: Any) -> Any:
             seen.append(batch.num_rows)
             return super().score(batch, *rest)
-
-    from tickpath.score.job import Listener, Wishes, score_file
-    from tickpath.server.config import ModelConfig
 
     table = write(tmp_path / "rows.parquet", x=np.arange(100, dtype=np.float32))
     with Watched(ModelConfig(str(save(wide(WIDTH), tmp_path)))) as scorer:

@@ -1,8 +1,11 @@
 """Tokens and certificates change while the server serves."""
 
+import grp
+import os
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import threading
@@ -161,10 +164,6 @@ def test_new_connections_get_the_new_certificate_and_running_ones_go_on(tmp_path
 
 
 def test_a_socket_of_a_group_is_open_to_it_and_to_nobody_else(tmp_path: Path) -> None:
-    import grp
-    import os
-    import stat
-
     group = grp.getgrgid(os.getgid()).gr_name
     kinds: list[tuple[dict[str, Any], int]] = [
         ({}, 0o600),

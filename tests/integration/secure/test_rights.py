@@ -1,5 +1,6 @@
 """Who may ask what, message by message, and how much: on a real server that asks who comes."""
 
+import random
 import socket
 from pathlib import Path
 from typing import Final
@@ -22,12 +23,14 @@ from tickpath.client import (
     UnknownModelError,
 )
 from tickpath.wire import (
+    PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
     CloseFeed,
     Code,
     Failure,
     Goodbye,
+    Hello,
     Infer,
     ModelList,
     Models,
@@ -38,6 +41,7 @@ from tickpath.wire import (
     SnapshotFeed,
     Tick,
     Welcome,
+    encode_frame,
 )
 from tickpath.wire.tokens import digest_of
 
@@ -282,9 +286,6 @@ def test_guesses_and_idle_connections_never_keep_out_who_is_known(tmp_path: Path
 def test_any_hello_is_answered_or_refused(shared: Secured) -> None:
     """Bytes of Hello, mutated, from a seed: each ends as UNAUTHENTICATED, a broken rule of the protocol, or Welcome for
     one whose token is still whole; and the server goes on."""
-    import random
-
-    from tickpath.wire import PROTOCOL_VERSION, Hello, encode_frame
 
     chance = random.Random(7)
     right = encode_frame(Hello(PROTOCOL_VERSION, "peer", TOKENS["desk"]))

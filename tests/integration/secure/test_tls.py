@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import uvloop
+from cryptography.hazmat.primitives import serialization
 from tests.certificates import Authority
 from tests.integration.hostile.arena import eventually, scrape
 from tests.onnx_models import one_node, save
@@ -22,7 +23,8 @@ from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_config, write_zoo
 
 from tickpath.client import AsyncClient, Client, ConnectError, RefusedError, Tls, UnauthenticatedError
-from tickpath.wire import PROTOCOL_VERSION, Code, Hello, encode_frame
+from tickpath.wire import PROTOCOL_VERSION, Code, Failure, FrameDecoder, Hello, decode_server_message, encode_frame
+from tickpath.wire.tokens import digest_of
 
 ROW: Final = np.zeros((1, 64), np.float32)
 WIDE: Final = 64 * 1024
@@ -283,8 +285,6 @@ def test_certificates_may_be_left_to_those_who_have_them(tmp_path: Path) -> None
 
 
 def _sha256(token: str) -> str:
-    from tickpath.wire.tokens import digest_of
-
     return digest_of(token).hex()
 
 
@@ -299,8 +299,6 @@ def _sha256(token: str) -> str:
     ],
 )
 def test_a_start_with_a_bad_certificate_is_refused(tmp_path: Path, fault: str, says: str) -> None:
-    from cryptography.hazmat.primitives import serialization
-
     authority = Authority(tmp_path)
     tls = authority.server(days=-1 if fault == "ended" else 1)
     match fault:
@@ -336,8 +334,6 @@ def test_a_client_that_only_stops_sending_ends_both_ways(shared: Secured) -> Non
 
 
 def test_a_broken_frame_over_tls_is_answered_before_the_end(shared: Secured) -> None:
-    from tickpath.wire import Failure, FrameDecoder, decode_server_message
-
     with shake_hands(shared, context(shared.authority)) as connection:
         connection.settimeout(30)
         connection.sendall(b"\x00\x00\x00\x00" + bytes(1000))
