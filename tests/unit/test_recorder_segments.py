@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tickpath.recorder.entries import End, Kind, make_entry, seal
+from tickpath.recorder.folder_lock import FolderLock, open_lock, take
 from tickpath.recorder.reading import Segment, open_segments
 from tickpath.recorder.ring import RingReader, RingWriter
 from tickpath.recorder.segments import RecordingError, find_segments
@@ -46,9 +47,14 @@ class Source:
 
 
 def make_writer(folder: Path, limits: Limits = LIMITS, clock: Clock | None = None, run: str = "run") -> SegmentWriter:
-    writer = SegmentWriter(folder, "tickpath 1", run, limits, clock or Clock())
+    writer = SegmentWriter(folder, "tickpath 1", run, limits, lock_of(folder), clock or Clock())
     writer.recover()
     return writer
+
+
+def lock_of(folder: Path) -> FolderLock:
+    """By a core that lives on while its recorders come and go."""
+    return FolderLock(folder, open_lock(folder))
 
 
 def requests(place: Path) -> list[int]:
@@ -130,7 +136,7 @@ def test_a_tail_that_is_torn_is_told_and_recovered(tmp_path: Path, cut: int) -> 
     assert [entry.sequence for _, entry in segment] == [1, 2, 3, 4]
     torn = ENTRY - cut
     assert segment.torn.startswith(f"{torn} bytes from ") if torn else not segment.torn
-    again = SegmentWriter(tmp_path, "tickpath 1", "run", LIMITS, Clock())
+    again = SegmentWriter(tmp_path, "tickpath 1", "run", LIMITS, lock_of(tmp_path), Clock())
     assert again.recover() == 4
     (segment,) = open_segments([tmp_path])
     assert [entry.sequence for _, entry in segment] == [1, 2, 3, 4, 0]
@@ -292,3 +298,34 @@ def test_a_folder_that_is_removed_and_made_again_is_written_to(tmp_path: Path) -
     writer.append(source.entries(1), 1)
     writer.close()
     assert requests(folder) == [3]
+
+
+def test_a_folder_that_another_server_has_by_now_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was removed, or its lock was: neither writes among the other's segments, nor closes them."""
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    lock = lock_of(folder)
+    writer, source = SegmentWriter(folder, "tickpath 1", "run", LIMITS, lock, Clock()), Source()
+    writer.append(source.entries(1), 1)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    theirs = open_lock(folder)
+    take(theirs)
+    others = make_writer(folder, run="other")
+    others.append(Source().entries(1), 1)
+    (path,) = find_segments(folder)
+    writer.sync()
+    for _ in range(2):
+        with pytest.raises(OSError, match="another server records there, since the folder or its lock was removed"):
+            writer.append(source.entries(1), 1)
+    again = SegmentWriter(folder, "tickpath 1", "run", LIMITS, lock, Clock())
+    assert again.recover() == 0
+    assert find_segments(folder) == [path]
+    others.close()
+    os.close(theirs)
+    writer.append(source.entries(1), 1)
+    with pytest.raises(BlockingIOError):  # it is this server's now
+        take(open_lock(folder))
+    assert "the folder that is there now is locked" in caplog.text

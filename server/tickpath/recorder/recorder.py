@@ -18,6 +18,7 @@ import msgspec
 
 from tickpath.logs import LogFormat
 from tickpath.recorder.entries import seal
+from tickpath.recorder.folder_lock import FolderLock
 from tickpath.recorder.ring import RingReader
 from tickpath.recorder.writing import FullError, Limits, SegmentWriter
 
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
     """What the core tells its recorder."""
 
     ring_fd: int
+    lock_fd: int
     folder: str
     server: str
     run: str
@@ -139,7 +141,9 @@ def run(settings: Settings) -> int:
         return 0  # it ended before we began
     poll = select.poll()
     poll.register(core, select.POLLIN)
-    writer = SegmentWriter(Path(settings.folder), settings.server, settings.run, settings.limits)
+    folder = Path(settings.folder)
+    lock = FolderLock(folder, settings.lock_fd)
+    writer = SegmentWriter(folder, settings.server, settings.run, settings.limits, lock)
     try:
         ring = RingReader(settings.ring_fd)
         recorder = Recorder(ring, writer, writer.recover())

@@ -6,7 +6,8 @@ Rules
 - What can't be written is taken back out of the file (a full disk leaves half an entry behind), and may be tried again.
 - All segments together stay within `bytes_max`: the oldest goes, or nothing more is written.
 - Names sort in the order in which segments were written, also where the clock was set back meanwhile.
-- A folder belongs to one recorder, by a lock. What an earlier one left open is closed at its last whole entry.
+- A folder belongs to one recorder, by a lock, which is looked at before each segment. What an earlier one left open is
+  closed at its last whole entry.
 """
 
 import logging
@@ -19,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from tickpath.recorder.entries import DamagedError, End, Kind, make_entry, read_entries
+from tickpath.recorder.folder_lock import FolderLock
 from tickpath.recorder.segments import (
     CLOSED,
     OPEN,
@@ -58,9 +60,16 @@ class SegmentWriter:
     """Of one core's life. `description` is repeated at the start of each segment, so that each can be read alone."""
 
     def __init__(
-        self, folder: Path, server: str, run: str, limits: Limits, monotonic_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        folder: Path,
+        server: str,
+        run: str,
+        limits: Limits,
+        lock: FolderLock,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._folder = folder
+        self._lock = lock
         self._server = server
         self._run = run
         self._limits = limits
@@ -119,8 +128,12 @@ class SegmentWriter:
 
     def recover(self) -> int:
         """Close what earlier recorders left open, and go on behind this core's own last segment. Returns the last
-        sequence that is in a file of this core's. Raises OSError."""
+        sequence that is in a file of this core's, which is 0 where the folder can't be had. Raises OSError."""
         last = 0
+        try:
+            self._lock.keep()
+        except OSError:
+            return 0  # it is said, and tried again, as soon as there is something to write
         for path in find_segments(self._folder):
             self._named_us = max(self._named_us, named_us(path))
             closed = _recover(path) if path.suffix == OPEN else path
@@ -151,6 +164,7 @@ class SegmentWriter:
         start = encode_header(header)
         if self.description:
             start += make_entry(Kind.DESCRIPTION, self.description, header.monotonic_ns)
+        self._lock.keep()
         self._make_room(len(start) + more_bytes)
         path = self._folder / self._next_name(header)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)

@@ -31,7 +31,14 @@ class RecorderProcess(ChildProcess):
         limits = Limits(config.segment_bytes, config.segment_s, config.bytes_max, config.when_full)
         self._recording = recording
         self._settings = Settings(
-            recording.ring.fd, config.dir, SERVER_NAME, recording.run, os.getpid(), limits, log_format
+            recording.ring.fd,
+            recording.lock_fd,
+            config.dir,
+            SERVER_NAME,
+            recording.run,
+            os.getpid(),
+            limits,
+            log_format,
         )
         self._cpus = cpus
 

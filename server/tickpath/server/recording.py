@@ -9,7 +9,6 @@ Rules
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import uuid
@@ -21,6 +20,7 @@ import msgspec
 
 from tickpath.observe.records import GlobalCell
 from tickpath.recorder.entries import DescribedModel, DescribedVersion, Description, Kind
+from tickpath.recorder.folder_lock import open_lock, take
 from tickpath.recorder.ring import RingWriter
 from tickpath.server.config import ConfigError
 from tickpath.server.guarded_session import GuardedSession
@@ -49,7 +49,6 @@ from tickpath.wire import (
 log = logging.getLogger(__name__)
 
 FOLDER_MODE: Final = 0o700
-LOCK_FILE: Final = "lock"
 # A server that was killed leaves its recorder to write the rest, which the next one waits for.
 LOCK_S_MAX: Final = 5.0
 PUBLISH_S: Final = 0.1
@@ -237,7 +236,7 @@ def _lock(folder: Path) -> int:
     """A descriptor that keeps this folder for who has it. Raises ConfigError."""
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock(folder)
     except OSError as error:
         raise ConfigError(
             f"can't record in {folder}: {error.strerror}: name a folder that this user may write"
@@ -245,7 +244,7 @@ def _lock(folder: Path) -> int:
     end_s = monotonic() + LOCK_S_MAX
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(descriptor)
             return descriptor
         except OSError as error:
             if not isinstance(error, BlockingIOError) or monotonic() > end_s:

@@ -4,6 +4,7 @@ the disk, the recorder and the core; and no reply is late or missing for it."""
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -204,11 +205,15 @@ def test_so_does_a_file_system_without_room(tmp_path: Path, small_disk: Path) ->
     folder = small_disk / "recording"
     record = SMALL | {"dir": str(folder)}
     with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as server:
-        traffic(server.address, 500)
+
+        def full() -> bool:
+            traffic(server.address, 100)  # of which a recorder that gets no CPU drops what it likes
+            return "nothing can be recorded: No space left on device" in server.log.read_text()
+
+        wait_until(full)
         traffic(server.address, 500)
         wait_until(lambda: counts(server)[1] > 0, "entries are dropped")
         recorded, _ = counts(server)
-        assert "nothing can be recorded: No space left on device" in server.log.read_text()
         subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
         wait_until(lambda: counts(server)[0] > recorded, "recording goes on")
         traffic(server.address, 10)
@@ -257,6 +262,32 @@ def test_a_folder_is_one_servers(tmp_path: Path) -> None:
         )
     assert code == 2
     assert "another server records there" in lines[-1]
+
+
+def test_a_folder_that_was_removed_is_whose_it_became(tmp_path: Path) -> None:
+    """Two servers never write among each other's segments; the one that can't says so, and counts what it drops, until
+    the folder is free again."""
+    (tmp_path / "other").mkdir()
+    folder = tmp_path / "recording"
+    record = SMALL | {"dir": str(folder)}
+    with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as first:
+        traffic(first.address, 10)
+        wait_until(lambda: counts(first)[0] > 0)
+        shutil.rmtree(folder)
+        with serve(tmp_path / "other", write_models(tmp_path / "other"), record=record, observer_port=0) as second:
+            traffic(second.address, 10)
+            traffic(first.address, 500)
+            wait_until(lambda: counts(first)[1] > 0)
+            wait_until(lambda: "another server records there" in first.log.read_text())
+            wait_until(lambda: counts(second)[0] > 0)
+            (run,) = {segment.header.run for segment in _read(folder)}
+            recorded, _ = counts(first)
+        assert "can be recorded" not in second.log.read_text()
+        wait_until(lambda: counts(first)[0] > recorded)
+    segments = _read(folder)
+    assert len({segment.header.run for segment in segments} - {run}) == 1
+    assert not any(segment.torn or segment.recovered for segment in segments)
+    assert "recording goes on" in first.log.read_text()
 
 
 def test_a_folder_that_cant_be_had_is_named(tmp_path: Path) -> None:
