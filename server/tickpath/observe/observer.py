@@ -1,6 +1,6 @@
 """The observer: reads the core's memory fifty times a second, answers HTTP, and ends when the core does.
 
-The event loop's thread owns the tally and the sockets. One more thread renders, so that a page of many models (80 ms
+The event loop's thread owns the tally and the sockets. One more thread renders, so that a page of many models (60 ms
 for 64) delays no read, and never more than one page at a time.
 """
 
