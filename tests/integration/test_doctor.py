@@ -3,9 +3,12 @@
 import json
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 DOCTOR = (sys.executable, "-m", "tickpath.cli", "doctor")
 
@@ -43,6 +46,7 @@ def test_its_json_is_as_documented() -> None:
         assert bool(finding["remedy"]) == (finding["verdict"] in ("warn", "fail"))
 
 
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap, which takes /proc away, is not installed")
 def test_without_proc_it_says_what_it_does_not_see() -> None:
     sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/proc", "--unshare-user", "--uid", "65534"]
     command = [*sandbox, *DOCTOR, "--seconds", "0", "--json"]
