@@ -63,7 +63,8 @@ def _why_no_plans(runtime: CompileEngine) -> str:
 
 
 @cache
-def _program(name: str) -> bytes:
+def program_of(name: str) -> bytes:
+    """A zoo model as a .pt2 file."""
     from tickpath.engines.zoo.exported import export_program
 
     return export_program(zoo.build(name))
@@ -74,7 +75,7 @@ def _load_program(name: str) -> DeviceEngine:
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt2"
-        path.write_bytes(_program(name))
+        path.write_bytes(program_of(name))
         return load_exported_on_device(path)
 
 

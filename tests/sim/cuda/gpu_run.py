@@ -19,7 +19,7 @@ def main() -> None:
     candidate = engines.Candidate("stand-in", lambda: Model(simulator), Model(simulator).expected)
     with patch.object(engines, "CANDIDATES", (candidate,)), patch.dict(engines.MISSING, clear=True):
         if sys.argv[1] == "tests":
-            sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/gpu"]))
+            sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/gpu/test_graphs.py"]))
         from bench.gpu import __main__ as bench
 
         with patch.object(bench, "FOLDER", Path(sys.argv[2])), patch.object(bench, "SAMPLES", 200):
