@@ -238,6 +238,7 @@ def test_call_refuses_in_one_line(address: str, folder: Path) -> None:
     for arguments, says in (
         (("resnet", "--input", "x=random"), "'mlp', 'nan-1'"),
         (("mlp",), "--input x=FILE.npy"),
+        (("mlp", "--input", "x=rnadom"), "rnadom: No such file or directory: a .npy file, a number or random expected"),
         (("mlp", "--input", f"x={folder / 'double.npy'}"), "float64"),
     ):
         code, line = refused("call", *arguments, "--at", address)

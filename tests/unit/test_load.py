@@ -15,9 +15,12 @@ from tickpath.engines.onnxruntime import RUNTIME, said
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("model.h5", ".h5 files"), ("model", "files without a suffix")])
-def test_unknown_suffixes(name: str, suffix: str) -> None:
+def test_unknown_suffixes(name: str, suffix: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelRefusedError, match=f"{name}: no such file"):
+        load(tmp_path / name)
+    (tmp_path / name).touch()
     with pytest.raises(ModelRefusedError, match=f"{name}: no engine for {suffix}: name an .onnx file"):
-        load(Path(name))
+        load(tmp_path / name)
 
 
 def test_a_folder(tmp_path: Path) -> None:

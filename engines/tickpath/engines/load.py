@@ -41,6 +41,8 @@ def load(
         if is_pt2(path):
             return _load_exported(path, shapes, threads, cpus, trusted)
     if path.suffix != ".onnx":
+        if not path.exists():
+            raise ModelRefusedError(f"{path}: no such file")
         kind = f"{path.suffix} files" if path.suffix else "files without a suffix"
         raise ModelRefusedError(f"{path}: no engine for {kind}: name an .onnx file, or export the model as one")
     from tickpath.engines.onnxruntime import load_onnx  # a runtime is loaded only with its first model

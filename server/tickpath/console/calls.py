@@ -137,7 +137,7 @@ def _read(path: Path) -> Array:
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise ConsoleError(f"{path}: {error.strerror or error}") from None
+        raise ConsoleError(f"{path}: {error.strerror or error}: a .npy file, a number or random expected") from None
     except (ValueError, EOFError, MemoryError):
         raise ConsoleError(
             f"{path} is not a .npy file of numbers; write one with numpy.save({str(path)!r}, array)"
