@@ -210,7 +210,7 @@ def test_so_does_a_file_system_without_room(tmp_path: Path, small_disk: Path) ->
             traffic(server.address, 100)  # of which a recorder that gets no CPU drops what it likes
             return "nothing can be recorded: No space left on device" in server.log.read_text()
 
-        wait_until(full)
+        wait_until(full, "a full disk")
         traffic(server.address, 500)
         wait_until(lambda: counts(server)[1] > 0, "entries are dropped")
         recorded, _ = counts(server)
@@ -272,18 +272,18 @@ def test_a_folder_that_was_removed_is_whose_it_became(tmp_path: Path) -> None:
     record = SMALL | {"dir": str(folder)}
     with serve(tmp_path, write_models(tmp_path), record=record, observer_port=0) as first:
         traffic(first.address, 10)
-        wait_until(lambda: counts(first)[0] > 0)
+        wait_until(lambda: counts(first)[0] > 0, "recorded by the first")
         shutil.rmtree(folder)
         with serve(tmp_path / "other", write_models(tmp_path / "other"), record=record, observer_port=0) as second:
             traffic(second.address, 10)
             traffic(first.address, 500)
-            wait_until(lambda: counts(first)[1] > 0)
-            wait_until(lambda: "another server records there" in first.log.read_text())
-            wait_until(lambda: counts(second)[0] > 0)
+            wait_until(lambda: counts(first)[1] > 0, "dropped by the first")
+            wait_until(lambda: "another server records there" in first.log.read_text(), "the word of it")
+            wait_until(lambda: counts(second)[0] > 0, "recorded by the second")
             (run,) = {segment.header.run for segment in _read(folder)}
             recorded, _ = counts(first)
         assert "can be recorded" not in second.log.read_text()
-        wait_until(lambda: counts(first)[0] > recorded)
+        wait_until(lambda: counts(first)[0] > recorded, "recorded again")
     segments = _read(folder)
     assert len({segment.header.run for segment in segments} - {run}) == 1
     assert not any(segment.torn or segment.recovered for segment in segments)
