@@ -236,11 +236,12 @@ def test_a_scraper_that_reads_a_byte_at_a_time(server: RunningServer, table: lis
 
 
 def test_500_silent_at_the_grpc_door(server: RunningServer, table: list[str]) -> None:
+    assert server.ready.oip is not None
     assert server.ready.oip_grpc is not None
+    _get(f"{server.ready.oip}/v2/health/ready", 1)  # the door has its session with the core from then on
     with innocent(server) as client, usage(server.ready.pid) as core, client.beside():
         held = _silent_at(f"grpc://{server.ready.oip_grpc}", b"PRI * HTTP/2.0\r\n")
         before = Usage(_door(server))
-        assert server.ready.oip is not None
         _get(f"{server.ready.oip}/v2/health/ready", 20)
         outcomes = _left(held)
     outcomes["descriptors of the door"] = before.descriptors
