@@ -66,7 +66,7 @@ def test_a_feed_that_went_from_connection_to_connection(tmp_path: Path, speed: s
             asyncio.run(tick(server.address, "desk", "ES"))
     again.mkdir()
     with serve(again, models) as server:
-        report = replay(str(tmp_path / "recording"), "--to", server.address, "--speed", speed)
+        report = replay(str(tmp_path / "recording"), "--at", server.address, "--speed", speed)
     assert (report["codes"], report["same"], report["differ"]) == ([], 10 * (TICKS + 1), 0)
 
 
