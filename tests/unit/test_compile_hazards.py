@@ -60,6 +60,12 @@ def test_a_large_integer_is_told() -> None:
     assert "'k' holds 1099511627776, outside 32 bits, read by Add" in note
 
 
+def test_weights_that_are_no_number_are_told() -> None:
+    weights = constant("w", [1, np.nan, np.inf, np.nan])
+    (note,) = check_graph(model([helper.make_node("Mul", ["x", "w"], ["y"])], [X], [Y], [weights]))
+    assert note == "constant 'w' has 2 NaN: so have answers that it is used in"
+
+
 def test_a_slice_to_the_end_is_nothing_to_tell() -> None:
     operands = [constant(name, [number], np.int64) for name, number in (("from", 1), ("to", 2**63 - 1), ("axis", 1))]
     assert check_graph(model([helper.make_node("Slice", ["x", "from", "to", "axis"], ["y"])], [X], [Y], operands)) == ()

@@ -35,7 +35,7 @@ def check_graph(model: onnx.ModelProto) -> tuple[str, ...]:
             f"{text}, and a captured graph has one shape: export the model with fixed sizes, padded"
         )
     _check_float64(whole_graph(model))
-    return int64_constants_that_clamp(model)
+    return int64_constants_that_clamp(model) + _without_a_value(whole_graph(model))
 
 
 def check_tensors(kind: str, tensors: tuple[TensorSpec, ...]) -> None:
@@ -57,3 +57,15 @@ def _check_float64(graph: onnx.GraphProto) -> None:
                     f"constant {tensor.name!r} is float64 and out of the range of float32, to which TensorRT cuts it: "
                     "export the model in float32"
                 )
+
+
+def _without_a_value(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Weights that are NaN, one line a tensor: parity says nothing of them, since both sides answer NaN. Infinity may
+    be meant, as in a mask."""
+    notes = []
+    for tensor in constants(graph):
+        if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+            count = int(np.isnan(onnx.numpy_helper.to_array(tensor)).sum())
+            if count:
+                notes.append(f"constant {tensor.name!r} has {count:,} NaN: so have answers that it is used in")
+    return tuple(notes)
