@@ -137,7 +137,7 @@ def test_so_does_one_that_is_started_while_the_folder_is_away(tmp_path: Path) ->
     folder, away = tmp_path / "recording", tmp_path / "away"
     with serve(tmp_path, write_models(tmp_path), record={"dir": "recording"}) as server:
         total = traffic(server.address, 100)
-        wait_until(lambda: find_segments(folder), "a segment")
+        wait_until(lambda: any(path.stat().st_size for path in find_segments(folder)), "a segment's header")
         pid = recorder_of(server)
         folder.rename(away)
         os.kill(pid, signal.SIGKILL)
