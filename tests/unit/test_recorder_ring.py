@@ -1,5 +1,6 @@
 """The ring between core and recorder: whole entries in order, or dropped and counted."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickpath.recorder.entries import HEADER_BYTES, Kind, padded, read_entries, seal
+from tickpath.recorder.folder_lock import open_lock, take
 from tickpath.recorder.ring import RingReader, RingWriter
 from tickpath.server import recording
 from tickpath.server.config import ConfigError
@@ -41,10 +43,28 @@ def bodies(reader: RingReader, bytes_max: int = 1 << 20) -> list[bytes]:
 
 def test_a_ring_that_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its pages are taken at once, so the system would end processes until they are there."""
-    monkeypatch.setattr(recording, "memory_available_bytes", lambda: 2**20)
-    with pytest.raises(ConfigError, match="ring_bytes is 1048584, and this machine has 1048576"):
-        Recording(RecordConfig(str(tmp_path / "recordings"), ring_bytes=2**20 + 8))
-    assert not (tmp_path / "recordings").exists()
+    monkeypatch.setattr(recording, "available_bytes", lambda: 2**20)
+    with pytest.raises(ConfigError, match="ring_bytes is 1048584, and this machine, or the control group, has 1048576"):
+        Recording(RecordConfig(str(tmp_path), ring_bytes=2**20 + 8))
+    take(open_lock(tmp_path))  # nobody has it any more
+
+
+def test_memory_that_nobody_tells_of_refuses_no_ring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(recording, "available_bytes", lambda: None)
+    made = Recording(RecordConfig(str(tmp_path), ring_bytes=2**20))
+    made.ring.close()
+    os.close(made.lock_fd)
+
+
+def test_memory_is_looked_at_once_the_server_before_has_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was killed, and its recorder keeps its ring and its lock until all is written."""
+    before = [open_lock(tmp_path)]
+    take(before[0])
+    monkeypatch.setattr(recording, "sleep", lambda _: os.close(before.pop()))
+    monkeypatch.setattr(recording, "available_bytes", lambda: 0 if before else 2**30)
+    made = Recording(RecordConfig(str(tmp_path), ring_bytes=2**20))
+    made.ring.close()
+    os.close(made.lock_fd)
 
 
 def test_entries_come_out_as_they_went_in(ring: tuple[RingWriter, RingReader]) -> None:

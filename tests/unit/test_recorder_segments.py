@@ -12,6 +12,7 @@ import pytest
 from tickpath.recorder.entries import End, Kind, make_entry, seal
 from tickpath.recorder.folder_lock import FolderLock, open_lock, take
 from tickpath.recorder.reading import Segment, open_segments
+from tickpath.recorder.recorder import Recorder
 from tickpath.recorder.ring import RingReader, RingWriter
 from tickpath.recorder.segments import RecordingError, find_segments
 from tickpath.recorder.writing import FullError, Limits, SegmentWriter
@@ -321,7 +322,8 @@ def test_a_folder_that_another_server_has_by_now_is_left_alone(
         with pytest.raises(OSError, match="another server records there, since the folder or its lock was removed"):
             writer.append(source.entries(1), 1)
     again = SegmentWriter(folder, "tickpath 1", "run", LIMITS, lock, Clock())
-    assert again.recover() == 0
+    with pytest.raises(OSError, match="another server records there"):
+        again.recover()
     assert find_segments(folder) == [path]
     others.close()
     os.close(theirs)
@@ -329,3 +331,28 @@ def test_a_folder_that_another_server_has_by_now_is_left_alone(
     with pytest.raises(BlockingIOError):  # it is this server's now
         take(open_lock(folder))
     assert "the folder that is there now is locked" in caplog.text
+
+
+def test_a_folder_that_was_away_at_the_start_is_gone_on_in_behind_what_is_there(tmp_path: Path) -> None:
+    """A recorder was killed before it could say what it had written, and the next one finds no folder at first."""
+    folder, away = tmp_path / "recording", tmp_path / "away"
+    folder.mkdir()
+    lock, source = lock_of(folder), Source()
+    for number in range(5):
+        source.ring.put(Kind.REQUEST, 1, number, bytes(BODY))
+    killed = SegmentWriter(folder, "tickpath 1", "run", LIMITS, lock, Clock())
+    killed.recover()
+    chunk, _ = source.reader.peek(3 * ENTRY)
+    killed.append(seal(chunk).entries, 3)
+    folder.rename(away)
+    recorder = Recorder(source.reader, SegmentWriter(folder, "tickpath 1", "run", LIMITS, lock, Clock()), None)
+    assert not recorder.move(0.0)
+    away.rename(folder)
+    recorder.finish()
+    segments = open_segments([folder])
+    assert [e.sequence for segment in segments for _, e in segment if e.kind is Kind.REQUEST] == [1, 2, 3, 4, 5]
+    assert [(segment.header.number, segment.open, segment.recovered) for segment in segments] == [
+        (1, False, True),
+        (2, False, False),
+    ]
+    assert (source.ring.written(), source.ring.lost()) == (5, 0)

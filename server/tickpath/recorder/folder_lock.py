@@ -30,6 +30,7 @@ class FolderLock:
     def __init__(self, folder: Path, descriptor: int) -> None:
         self._folder = folder
         self._descriptor = descriptor
+        self._is_own = False  # the core's is the core's to close
 
     def keep(self) -> None:
         """Have the folder that is there now, also where the one that was locked is gone. Raises OSError: there is none,
@@ -39,11 +40,15 @@ class FolderLock:
         descriptor = open_lock(self._folder)
         try:
             take(descriptor)
-        except BlockingIOError:
+        except OSError as error:
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
             why = "another server records there, since the folder or its lock was removed"
             raise OSError(errno.EBUSY, why, str(self._folder)) from None
-        self._descriptor = descriptor  # the core's, of a file that is gone, is the core's to close
+        if self._is_own:
+            os.close(self._descriptor)
+        self._descriptor, self._is_own = descriptor, True
         log.warning("%s, or its lock, was removed: the folder that is there now is locked", self._folder)
 
     def _is_in_place(self) -> bool:

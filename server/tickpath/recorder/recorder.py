@@ -50,8 +50,8 @@ class Settings(msgspec.Struct, frozen=True):
 class Recorder:
     """Moves entries from the ring to the files. One thread; times come in."""
 
-    def __init__(self, ring: RingReader, writer: SegmentWriter, recovered: int) -> None:
-        """`recovered`: the last sequence that is in a file already."""
+    def __init__(self, ring: RingReader, writer: SegmentWriter, recovered: int | None) -> None:
+        """`recovered`: the last sequence that is in a file already; None where the folder could not be had yet."""
         self._ring = ring
         self._writer = writer
         self._last = recovered
@@ -98,6 +98,8 @@ class Recorder:
         chunk, taken = self._ring.peek(BATCH_BYTES)
         if not chunk:
             return False
+        if self._last is None:
+            self._last = self._writer.recover()
         batch = seal(chunk, self._last)
         self._writer.description = batch.description or self._writer.description
         if batch.fresh:
@@ -146,7 +148,7 @@ def run(settings: Settings) -> int:
     writer = SegmentWriter(folder, settings.server, settings.run, settings.limits, lock)
     try:
         ring = RingReader(settings.ring_fd)
-        recorder = Recorder(ring, writer, writer.recover())
+        recorder = Recorder(ring, writer, writer.recover() if _is_had(lock) else None)
     except OSError as error:
         log.error("%s: %s", settings.folder, error.strerror)
         return 1
@@ -159,3 +161,12 @@ def run(settings: Settings) -> int:
             break
     recorder.finish()
     return 0
+
+
+def _is_had(lock: FolderLock) -> bool:
+    """A folder that can't be had is said, and tried again, as soon as there is something to write."""
+    try:
+        lock.keep()
+    except OSError:
+        return False
+    return True

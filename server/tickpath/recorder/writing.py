@@ -128,12 +128,10 @@ class SegmentWriter:
 
     def recover(self) -> int:
         """Close what earlier recorders left open, and go on behind this core's own last segment. Returns the last
-        sequence that is in a file of this core's, which is 0 where the folder can't be had. Raises OSError."""
+        sequence that is in a file of this core's. Comes before the first `append`. Raises OSError; then it may be tried
+        again."""
+        self._lock.keep()
         last = 0
-        try:
-            self._lock.keep()
-        except OSError:
-            return 0  # it is said, and tried again, as soon as there is something to write
         for path in find_segments(self._folder):
             self._named_us = max(self._named_us, named_us(path))
             closed = _recover(path) if path.suffix == OPEN else path

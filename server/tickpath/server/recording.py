@@ -24,6 +24,7 @@ from tickpath.recorder.folder_lock import open_lock, take
 from tickpath.recorder.ring import RingWriter
 from tickpath.server.config import ConfigError
 from tickpath.server.guarded_session import GuardedSession
+from tickpath.server.memory import available_bytes
 from tickpath.server.record_config import RecordConfig
 from tickpath.server.service import Service
 from tickpath.server.session import Session
@@ -64,10 +65,14 @@ class Recording:
 
     def __init__(self, config: RecordConfig) -> None:
         """Raises ConfigError where the folder or the memory can't be had."""
-        _check_memory(config.ring_bytes)
         self.config = config
         self.run = uuid.uuid4().hex
         self.lock_fd = _lock(Path(config.dir))
+        try:
+            _check_memory(config.ring_bytes)  # behind the lock: until then a killed server's ring may still be there
+        except ConfigError:
+            os.close(self.lock_fd)
+            raise
         self.ring = RingWriter(config.ring_bytes)
         self._models: dict[int, DescribedModel] = {}
         self._versions: dict[tuple[str, str], DescribedVersion] = {}
@@ -218,17 +223,13 @@ class KeepingDecoder(FrameDecoder):
         return frame
 
 
-def memory_available_bytes() -> int:
-    """What this machine could give without swapping."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
-
-
 def _check_memory(ring_bytes: int) -> None:
     """The ring's pages are all taken at once: more than there are would have the system end processes."""
-    if ring_bytes > (available := memory_available_bytes()):
+    available = available_bytes()
+    if available is not None and ring_bytes > available:
         raise ConfigError(
-            f"record: ring_bytes is {ring_bytes}, and this machine has {available} bytes of memory available: lower it"
+            f"record: ring_bytes is {ring_bytes}, and this machine, or the control group, has {available} bytes of "
+            "memory available: lower it"
         )
 
 

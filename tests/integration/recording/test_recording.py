@@ -133,6 +133,25 @@ def test_a_killed_recorder_is_followed_by_one_that_loses_and_doubles_nothing(tmp
     assert [segment.torn for segment in exchanges.segments] == [""] * len(exchanges.segments)
 
 
+def test_so_does_one_that_is_started_while_the_folder_is_away(tmp_path: Path) -> None:
+    folder, away = tmp_path / "recording", tmp_path / "away"
+    with serve(tmp_path, write_models(tmp_path), record={"dir": "recording"}) as server:
+        total = traffic(server.address, 100)
+        wait_until(lambda: any(path.stat().st_size for path in find_segments(folder)), "a segment's header")
+        pid = recorder_of(server)
+        folder.rename(away)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: recorder_of(server) != pid, "another recorder")
+        total += traffic(server.address, 100)
+        wait_until(lambda: "nothing can be recorded: No such file" in server.log.read_text(), "the word of it")
+        away.rename(folder)
+        total += traffic(server.address, 20)
+    exchanges = index(folder)
+    assert sum(each.is_request and each.reply_length > 0 for each in exchanges) == total
+    assert {path.suffix for path in find_segments(folder)} == {".segment"}
+    assert [segment.header.number for segment in exchanges.segments] == [1, 2]
+
+
 def test_a_killed_core_leaves_all_that_it_had_answered(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     with serve(tmp_path, write_models(tmp_path), record={"dir": "recording"}, exit_code=None) as server:
