@@ -22,6 +22,7 @@ try:
         SHAPES,
         credentials,
         read_buckets,
+        read_model,
         read_name,
         read_slow,
     )
@@ -115,7 +116,7 @@ can't be listened on, 6 a device is lost and a new process may find it again, 1 
 
 
 @tickpath.command(epilog=SERVE_EXAMPLES)
-@click.argument("model", metavar="[MODEL|FOLDER]", required=False)
+@click.argument("model", metavar="[MODEL|FOLDER]", nargs=-1, callback=read_model)
 @click.option(
     "--name", callback=read_name, metavar="NAME", help="What clients call the model.  [default: the file's name]"
 )

@@ -136,6 +136,10 @@ def test_without_click_says_what_to_install() -> None:
         (("serve", "--prot", "1"), "--port"),
         (("sevre",), "serve"),
         (("serve",), "name an .onnx file"),
+        (
+            ("serve", "a.onnx", "b.onnx", "--port", "0"),
+            "for several, put them under [[models]] of a FILE.toml (--config)",
+        ),
         (("serve", "m.onnx", "--port", "99999"), "'--port': 99999 is not in the range"),
         (("serve", "m.onnx", "--host", "a\x1b[2J"), "host a\\x1b[2J: that is more than this machine"),
         (("serve", "m.onnx", "--name", "a b"), "'--name': expected a name of letters"),

@@ -69,7 +69,7 @@ def test_the_last_answer_stands_in(executor: str, server: RunningServer) -> None
     name = f"last-{executor}"
     with Client(server.address) as client:
         before = fallbacks(server, name)
-        with pytest.raises(EngineFailedError, match="no earlier answer of 1 rows to stand in for it"):
+        with pytest.raises(EngineFailedError, match="no earlier answer of 1 row to stand in for it"):
             client.infer(name, x(FAILING))
         good = client.infer(name, x(3))
         assert (good["y"].tolist(), good.flags, good.age_ns) == ([[9]], 0, 0)

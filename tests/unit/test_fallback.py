@@ -96,7 +96,8 @@ def test_only_the_same_handle_and_as_many_rows(infer: Infer) -> None:
     outcome = last.stand_in(infer, failed(), LAST, 10)
     assert isinstance(outcome, Refusal)
     assert outcome.code is Code.ENGINE_FAILED
-    assert outcome.message == f"it broke; this session has no earlier answer of {infer.rows} rows to stand in for it"
+    rows = "1 row" if infer.rows == 1 else "2 rows"
+    assert outcome.message == f"it broke; this session has no earlier answer of {rows} to stand in for it"
 
 
 @pytest.mark.parametrize(("age_ns", "stands"), [(SECOND_NS, True), (SECOND_NS + 1, False)])

@@ -72,6 +72,16 @@ def read_buckets(_context: click.Context, _option: click.Parameter, text: str | 
         return None if text is None else parse_buckets(text)
 
 
+def read_model(_context: click.Context, _argument: click.Parameter, typed: tuple[str, ...]) -> str | None:
+    """The one file or folder that is served, or none."""
+    if len(typed) > 1:
+        raise click.UsageError(
+            f"one model or folder expected, {len(typed)} came: for several, put them under [[models]] of a FILE.toml "
+            "(--config), or serve a folder of models, which docs/CONFIG.md describes"
+        )
+    return typed[0] if typed else None
+
+
 def read_name(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """A model's name."""
     from tickpath.console.settings import parse_name

@@ -53,7 +53,7 @@ def _arrays(request: ModelInferRequest) -> dict[str, Array]:
     inputs, raw = request.inputs, request.raw_input_contents
     if raw and len(raw) != len(inputs):
         raise BadShapeError(
-            f"raw_input_contents: expected none, or one for each of {len(inputs)} inputs, got {len(raw)}"
+            f"raw_input_contents: expected none, or one for each of the inputs ({len(inputs)}), got {len(raw)}"
         )
     arrays: dict[str, Array] = {}
     for place, each in enumerate(inputs):

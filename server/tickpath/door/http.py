@@ -26,6 +26,9 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 # What fits into one packet gains nothing by being smaller.
 COMPRESS_BYTES_MIN: Final = 1400
 
+# What a model's paths end with.
+OF_MODEL: Final = ("ready", "config", "stats")
+
 JSON: Final = "application/json"
 
 
@@ -85,9 +88,7 @@ class _Caller:
                 found = await self._repository(rest)
             case _:
                 found = None
-        if found is None:
-            return _fail(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path[:200]} here: see docs/DOOR.md")
-        return _say(found)
+        return _not_here(request) if found is None else _say(found)
 
     async def _get(self, path: list[str]) -> Any:
         """None where there is no such path."""
@@ -164,6 +165,30 @@ def _compress(response: web.Response, accepted: str) -> None:
         if coding.value in accepted:
             response.enable_compression(coding)
             return
+
+
+def _not_here(request: web.BaseRequest) -> web.Response:
+    told = f"no {request.method[:20]} {request.path[:200]} here: see docs/DOOR.md"
+    methods = _methods(request.path.strip("/").split("/"))
+    if not methods:
+        return _fail(HTTPStatus.NOT_FOUND, told)
+    response = _fail(HTTPStatus.METHOD_NOT_ALLOWED, f"{told}; it takes {methods}")
+    response.headers["Allow"] = methods
+    return response
+
+
+def _methods(path: list[str]) -> str:
+    """Those that a path takes; empty where there is no such path."""
+    match path:
+        case ["v2", "repository", "index"] | ["v2", "repository", "models", _, "load" | "unload"]:
+            return "POST"
+        case ["v2", "models", _, "infer"] | ["v2", "models", _, "versions", _, "infer"]:
+            return "POST"
+        case ["v2"] | ["v2", "health", "live" | "ready"] | ["v2", "models", _] | ["v2", "models", _, "versions", _]:
+            return "GET, HEAD"
+        case ["v2", "models", _, what] | ["v2", "models", _, "versions", _, what] if what in OF_MODEL:
+            return "GET, HEAD"
+    return ""
 
 
 def _bytes(body: bytes, head_bytes: int) -> web.Response:

@@ -114,7 +114,7 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
     if infer.rows == 0:
         return Refusal(
             Code.BAD_SHAPE,
-            f"model {rules.model!r} takes 1 to {rules.rows_max} rows, 0 came: an empty batch has no answer",
+            f"model {rules.model!r} takes {_allowed(rules)}, 0 came: an empty batch has no answer",
         )
     if rules.inputs and rules.bytes_at[0] == rules.bytes_at[1]:  # no input grows with the rows
         return Refusal(
@@ -124,14 +124,19 @@ def _bad_rows(infer: Infer, rules: ModelRules) -> Refusal:
         )
     return Refusal(
         Code.BAD_SHAPE,
-        f"model {rules.model!r} takes 1 to {rules.rows_max} rows, {infer.rows} came: "
+        f"model {rules.model!r} takes {_allowed(rules)}, {infer.rows} came: "
         "split the request, or serve a larger bucket",
     )
 
 
+def _allowed(rules: ModelRules) -> str:
+    return "1 row" if rules.rows_max == 1 else f"1 to {rules.rows_max} rows"
+
+
 def _bad_count(came: int, rules: ModelRules) -> Refusal:
     names = ", ".join(tensor.name for tensor in rules.inputs) or "none"
-    return Refusal(Code.BAD_SHAPE, f"model {rules.model!r} takes {len(rules.inputs)} inputs ({names}), {came} came")
+    takes = counted(len(rules.inputs), "input")
+    return Refusal(Code.BAD_SHAPE, f"model {rules.model!r} takes {takes} ({names}), {came} came")
 
 
 def _missing(tensor: TensorInfo, rules: ModelRules) -> Refusal:
@@ -144,9 +149,10 @@ def _bad_bytes(rows: int, tensor: TensorInfo, rules: ModelRules, came: int) -> R
     return Refusal(
         Code.BAD_SHAPE,
         f"input {tensor.name!r} of model {rules.model!r} is {tensor.describe()}: "
-        f"{tensor.bytes_at(rows)} bytes at {_count(rows)}, {came} came",
+        f"{tensor.bytes_at(rows)} bytes at {counted(rows, 'row')}, {came} came",
     )
 
 
-def _count(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows} rows"
+def counted(count: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tickpath.server.admission import Refusal
+from tickpath.server.admission import Refusal, counted
 from tickpath.server.config import ModelConfig
 from tickpath.server.lane import Answer, Failed, stands_in
 from tickpath.wire import PREFIX_BYTES, Flag, Infer, Result, decode_server_message, encode_frame
@@ -48,7 +48,8 @@ class LastAnswers:
             return failed
         kept, age_max_ns = self._kept.get(infer.handle), int(config.fallback_age_max_s * 1e9)
         if kept is None or kept.rows != infer.rows:
-            return _without(failed, f"this session has no earlier answer of {infer.rows} rows to stand in for it")
+            rows = counted(infer.rows, "row")
+            return _without(failed, f"this session has no earlier answer of {rows} to stand in for it")
         age_ns = now_ns - kept.computed_ns
         if age_ns > age_max_ns:
             return _without(failed, f"the last answer is {age_ns} ns old, and may be {age_max_ns}")

@@ -7,7 +7,7 @@ from typing import Final
 
 from tickpath.engines import Engine
 from tickpath.observe.records import VersionDescription
-from tickpath.server.admission import ModelRules
+from tickpath.server.admission import ModelRules, counted
 from tickpath.server.config import ModelConfig
 from tickpath.server.device_lane import DeviceLane
 from tickpath.server.dispatch import Batching
@@ -68,11 +68,11 @@ class Version:
 
     def describe(self) -> str:
         """For the log: what it takes and gives, and how it runs."""
-        hint = self.engine.spec.batch_hint
+        hint, most = self.engine.spec.batch_hint, counted(self.info.buckets[-1], "row")
         return (
             f"{self.engine.spec.describe()}; {self.description.engine}; "
             f"buckets {','.join(map(str, self.info.buckets))}; "
-            f"{self.compute_ns / 1e3:.1f} µs at {self.info.buckets[-1]} rows, so it runs {PLACES[self.executor.kind]}"
+            f"{self.compute_ns / 1e3:.1f} µs at {most}, so it runs {PLACES[self.executor.kind]}"
             f"{'' if self.config.fallback == 'none' else f'; fallback: {self.config.fallback}'}"
             f"{f'; if its first axis is a batch, serve it with {hint}' if hint else ''}"
             f"{'' if self.locked else '; buffers not locked (memlock limit): they could be paged out'}"

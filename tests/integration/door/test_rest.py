@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import urllib.error
 import urllib.request
 import zlib
 from typing import Any
@@ -195,6 +196,37 @@ def test_packed_both_ways(server: RunningServer, coding: str) -> None:
 @pytest.mark.parametrize("path", ["", "v1/models/float32", "v2/nothing", "v2/models/float32/config/x", "metrics"])
 def test_what_is_not_there(server: RunningServer, path: str) -> None:
     assert "see docs/DOOR.md" in refusal(server, None, 404, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "v2", "GET, HEAD"),
+        ("PUT", "v2/health/live", "GET, HEAD"),
+        ("POST", "v2/health/ready", "GET, HEAD"),
+        ("POST", "v2/models/stats", "GET, HEAD"),
+        ("DELETE", "v2/models/float32", "GET, HEAD"),
+        ("POST", "v2/models/float32/config", "GET, HEAD"),
+        ("POST", "v2/models/float32/versions/7", "GET, HEAD"),
+        ("POST", "v2/models/float32/versions/7/ready", "GET, HEAD"),
+        ("GET", INFER, "POST"),
+        ("PUT", "v2/models/float32/versions/7/infer", "POST"),
+        ("GET", "v2/repository/index", "POST"),
+        ("GET", "v2/repository/models/float32/load", "POST"),
+    ],
+)
+def test_a_path_asked_in_another_way(server: RunningServer, method: str, path: str, allowed: str) -> None:
+    request = urllib.request.Request(f"{server.ready.oip}/{path}", method=method)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    with refused.value as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+        assert f"no {method} /{path} here" in json.loads(answer.read())["error"]
+
+
+@pytest.mark.parametrize("path", ["v2/nothing", "v2/models/float32/versions", "v2/repository/models/float32/nothing"])
+def test_a_path_that_is_not_there_in_any_way(server: RunningServer, path: str) -> None:
+    assert "see docs/DOOR.md" in refusal(server, b"", 404, path)
 
 
 def test_the_protocol_s_own_words_for_health(server: RunningServer) -> None:

@@ -18,13 +18,21 @@ from tests.reference import reference_session
 from tests.serving import RunningServer, serve
 from tritonclient.utils import InferenceServerException
 
+from tickpath.client import BadValueError, Prediction
+from tickpath.door.question import Question, SequenceStep
+from tickpath.door.sequences import Sequences
+from tickpath.door.upstream import Upstream
+
+NAN_ROW = np.full((1, 1, FEATURES), np.nan, np.float32)
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("sequences")
     window = {"path": str(save(window_model(), folder, "window.onnx")), "feed": {"warm_up": "pad"}}
     state = {"path": str(save(state_model(), folder, "state.onnx")), "feed": {"state": {"state": "state_out"}}}
-    with serve(folder, [window, state], oip_port=0, oip_grpc_port=0) as running:
+    filling = {**window, "name": "filling", "feed": {}}
+    with serve(folder, [window, filling, state], oip_port=0, oip_grpc_port=0) as running:
         yield running
 
 
@@ -111,6 +119,62 @@ def test_a_sequence_that_begins_again_begins_anew(server: RunningServer, whole: 
         for place, row in enumerate(ticks):
             answer = triton.infer("window", {"x": row.reshape(1, 1, -1)}, sequence_id=3, sequence_start=place == 0)["y"]
             assert answer.tobytes() == whole.answer(ticks, place).tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_that_was_not_taken_may_come_again(kind: str, server: RunningServer, whole: Whole) -> None:
+    """However often it is refused, by the core or by the door, and as the first one, too."""
+    triton, ticks = Triton(server, kind), rows(STEPS + 1)
+    answers = []
+    for place, row in enumerate(ticks):
+        options = {"sequence_id": 5, "sequence_start": place == 0}
+        if place % 2 == 0:
+            for wrong in (NAN_ROW, NAN_ROW, NAN_ROW[..., 1:]):
+                _, told = triton.refusal("window", {"x": wrong}, **options)
+                assert "NaN" in told or "expected float32[" in told
+                options["sequence_start"] = False
+        answers.append(triton.infer("window", {"x": row.reshape(1, 1, FEATURES)}, **options)["y"])
+    assert [answer.tobytes() for answer in answers] == windows(whole, ticks)
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_refusal_says_that_a_row_is_taken(kind: str, server: RunningServer, whole: Whole) -> None:
+    triton, ticks = Triton(server, kind), rows(STEPS)
+    for place, row in enumerate(ticks[:-1]):
+        options = {"sequence_id": 6, "sequence_start": place == 0}
+        _, told = triton.refusal("filling", {"x": row.reshape(1, 1, FEATURES)}, **options)
+        assert told.endswith("its row is taken: send the next one")
+        _, told = triton.refusal("filling", {"x": NAN_ROW}, sequence_id=6)
+        assert "holds a NaN" in told
+        assert "is taken" not in told
+    answer = triton.infer("filling", {"x": ticks[-1].reshape(1, 1, FEATURES)}, sequence_id=6, sequence_end=True)["y"]
+    assert answer.tobytes() == windows(whole, ticks)[-1]
+
+
+def test_a_late_end_leaves_what_has_begun_anew(server: RunningServer, whole: Whole) -> None:
+    """Two callers begin at once: the end of the one comes when the other's sequence is open under the same id."""
+
+    async def late_and_anew() -> list[Any]:
+        upstream = Upstream(server.address)
+        sequences, model = Sequences(upstream), await upstream.model("window", "")
+
+        async def step(row: Floats, start: bool = False, end: bool = False) -> Prediction:
+            question = Question(model, "", {"x": row.reshape(1, 1, FEATURES)})
+            return (await sequences.step(question, SequenceStep("late", start, end)))[0]
+
+        try:
+            await step(ticks[0], start=True, end=True)  # from here on neither has to ask for more than its feed
+            begun = await asyncio.gather(
+                step(NAN_ROW, start=True, end=True), step(ticks[0], start=True), return_exceptions=True
+            )
+            return [*begun, await step(ticks[1]), await step(ticks[2], end=True)]
+        finally:
+            await upstream.close()
+
+    ticks = rows(3)
+    late, *answers = asyncio.run(late_and_anew())
+    assert isinstance(late, BadValueError), late
+    assert [answer["y"].tobytes() for answer in answers] == windows(whole, ticks)
 
 
 def test_a_sequence_does_not_outlive_its_core(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ BAD: list[tuple[str, dict[str, Any], Code, str]] = [
     ("2^63 rows", {"rows": 2**63}, Code.BAD_SHAPE, f"{2**63} came"),
     ("2^64-1 rows", {"rows": 2**64 - 1}, Code.BAD_SHAPE, f"{2**64 - 1} came"),
     ("rows that overflow to what came", {"rows": 2**56 + 1}, Code.BAD_SHAPE, "came"),
-    ("no inputs", {"inputs": []}, Code.BAD_SHAPE, "takes 1 inputs (x), 0 came"),
-    ("an input too many", {"inputs": [bytes(ROW_BYTES)] * 2}, Code.BAD_SHAPE, "takes 1 inputs (x), 2 came"),
+    ("no inputs", {"inputs": []}, Code.BAD_SHAPE, "takes 1 input (x), 0 came"),
+    ("an input too many", {"inputs": [bytes(ROW_BYTES)] * 2}, Code.BAD_SHAPE, "takes 1 input (x), 2 came"),
     ("a byte short", {"inputs": [bytes(ROW_BYTES - 1)]}, Code.BAD_SHAPE, "256 bytes at 1 row, 255 came"),
     ("a byte over", {"inputs": [bytes(ROW_BYTES + 1)]}, Code.BAD_SHAPE, "256 bytes at 1 row, 257 came"),
     ("no bytes", {"inputs": [b""]}, Code.BAD_SHAPE, "256 bytes at 1 row, 0 came"),
@@ -49,7 +49,12 @@ BAD: list[tuple[str, dict[str, Any], Code, str]] = [
     ("two in the wrong order", {"handle": Model.TWO, "inputs": [bytes(20), bytes(48)]}, Code.BAD_SHAPE, "48 bytes"),
     ("nil for the second", {"handle": Model.TWO, "inputs": [bytes(48), None]}, Code.BAD_SHAPE, "'state'"),
     ("a byte over in the second", {"handle": Model.TWO, "inputs": [bytes(48), bytes(21)]}, Code.BAD_SHAPE, "21 came"),
-    ("a row too many for a thread", {"handle": Model.SLOW, "rows": 2, "inputs": [bytes(32)]}, Code.BAD_SHAPE, "1 rows"),
+    (
+        "a row too many for a thread",
+        {"handle": Model.SLOW, "rows": 2, "inputs": [bytes(32)]},
+        Code.BAD_SHAPE,
+        "takes 1 row, 2",
+    ),
     ("a budget that is over", {"budget_ns": 1}, Code.DEADLINE, "budget of 1 ns"),
 ]
 

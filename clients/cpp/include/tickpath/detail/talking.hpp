@@ -123,7 +123,8 @@ inline Status Client::bad_request(const Model& model, std::uint64_t rows, const 
         return fail(Status::bad_shape, "model '%s' takes 1 to %llu rows in a request, got %llu", called,
                     static_cast<unsigned long long>(model.rows_max), static_cast<unsigned long long>(rows));
     if (input_count != model.inputs.size())
-        return fail(Status::bad_shape, "model '%s' takes %zu inputs, got %zu", called, model.inputs.size(), input_count);
+        return fail(Status::bad_shape, "model '%s' takes %zu input%s, got %zu", called, model.inputs.size(),
+                    model.inputs.size() == 1 ? "" : "s", input_count);
     for (std::size_t i = 0; i < input_count; i++) {
         const Tensor& tensor = model.inputs[i];
         const char* const input = tensor.info.name.c_str();
