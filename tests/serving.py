@@ -16,8 +16,6 @@ from tests.peer import Peer
 from tickpath.engines.zoo import build
 from tickpath.server.ready import Ready
 
-START_S_MAX = 60
-
 
 class RunningServer:
     """A server that is ready. Leave it running: `serve` stops it and checks how it ended."""

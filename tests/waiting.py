@@ -9,10 +9,10 @@ PATIENCE_S: Final = 60.0
 Value = TypeVar("Value")
 
 
-def wait_until(happens: Callable[[], Value], what: str) -> Value:
-    """Ask until it is so; its value then. Fails after a minute."""
+def wait_until(happens: Callable[[], Value], what: str | Callable[[], str]) -> Value:
+    """Ask until it is so; its value then. Fails after a minute, and says what never came, or how things stand then."""
     end_s = time.monotonic() + PATIENCE_S
     while not (value := happens()):
-        assert time.monotonic() < end_s, f"never: {what}"
+        assert time.monotonic() < end_s, f"never: {what if isinstance(what, str) else what()}"
         time.sleep(0.05)
     return value

@@ -17,7 +17,6 @@ try:
     from tickpath.console.golden import golden
     from tickpath.console.models import models
     from tickpath.console.options import (
-        AT,
         LOG_FORMAT,
         SHAPES,
         credentials,
@@ -32,7 +31,7 @@ try:
     from tickpath.console.streaming import streaming
     from tickpath.console.vectors import vectors
     from tickpath.console.watching import COMMANDS as WATCHING_COMMANDS
-    from tickpath.loadtest.command import loadtest
+    from tickpath.loadtest.command import AT, loadtest
     from tickpath.logs import CONTROLS
 except ModuleNotFoundError:
     raise SystemExit(

@@ -2,10 +2,9 @@
 
 import json
 import subprocess
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from typing import Any
 import yaml
 from tests.deploy.rules import PROMETHEUS
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 # A scrape must be over before the next, and the observer steps aside for all others on a busy machine.
 SCRAPE = "1s"
 EVALUATE = "200ms"
-WAIT_S_MAX = 90
-POLL_S = 0.1
 
 
 class Prometheus:
@@ -42,14 +40,6 @@ class Prometheus:
 
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
-
-
-def wait_until(seen: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Returns as soon as `seen`; what is asked of others over HTTP has no event to wait for."""
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not seen():
-        assert time.monotonic() < end_s, what()
-        time.sleep(POLL_S)
 
 
 def answers(url: str) -> bool:

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deploy.dashboards import DASHBOARDS, OF_EACH_GPU, annotations, load, queries, series_of_variables
-from tests.deploy.prometheus import Prometheus, scraping, wait_until
+from tests.deploy.prometheus import Prometheus, scraping
 from tests.deploy.rules import alerts, recorded
 from tests.operators import add_whole_version
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 
 from tickpath.client import Client
 from tickpath.engines.zoo import build

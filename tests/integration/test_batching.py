@@ -1,6 +1,5 @@
 """Requests that share a run, of a real server with real models: whoever shares a run has its stamps."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.questions import TRADING_BOT
 from tests.real_models import SHAPES
 from tests.serving import serve, write_config, write_zoo
 
-from tickpath.server.warmup import ROUND_TRIPS
 from tickpath.wire import Infer, Result
 
 ROOT: Final = inputs_root()
@@ -108,11 +106,11 @@ def check_neighbours(model: Mapping[str, Any], folder: Path) -> None:
 
 
 def test_the_warm_up_waits_for_nobody(models: dict[str, str], tmp_path: Path) -> None:
-    """It asks a hundred times, and each time would wait for a second."""
-    began_s = time.monotonic()
+    """That it starts is the test: it asks each model a hundred times, each time would wait for a second, and no test
+    may take so long."""
     model = {"path": models["mlp"], "batch_rows_max": ROWS_MAX, "batch_us": SECOND_US}
-    with serve(tmp_path, [model]):
-        assert time.monotonic() - began_s < ROUND_TRIPS / 2
+    with serve(tmp_path, [{**model, "name": f"mlp-{number}"} for number in range(3)]):
+        pass
 
 
 def test_one_waits_for_another_session(models: dict[str, str], tmp_path: Path) -> None:

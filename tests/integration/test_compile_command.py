@@ -48,10 +48,9 @@ def test_it_says_what_came_out(source: Path) -> None:
         (["-o", "out.onnx", "--precision", "bf16"], 3, "mlp.onnx"),
         (["-o", "out.onnx", "--streaming"], 3, "mlp.onnx: Gemm 'gemm_0' may mix steps"),
         (["-o", "out.plan", "--streaming"], 1, "out.plan: name a .onnx file"),
-        (
-            ["-o", "out.onnx", "--streaming", "--precision", "fp16"],
-            2,
-            "--streaming goes with --shape and --force alone",
+        *(
+            (["-o", "out.onnx", "--streaming", *more], 2, "--streaming goes with --shape and --force alone")
+            for more in (["--precision", "fp16"], ["--optimization-level", "0"], ["--aux-streams", "0"], ["--trust"])
         ),
     ],
 )

@@ -19,6 +19,7 @@ from tests.onnx_models import save, slow
 from tests.peer import Peer
 from tests.processes import children, wait_until_ended
 from tests.serving import RunningServer, serve, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.observe import observer
 from tickpath.observe.http import Request
@@ -68,16 +69,10 @@ def scrape(server: RunningServer) -> Scrape:
     return Scrape(page(f"{server.ready.observer}/metrics"))
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Returns when it is so; a test that never gets there is ended by its timeout."""
-    while not condition():
-        time.sleep(0.005)
-
-
 def settles(counts: Callable[[], list[float]], before: list[float], risen: list[float]) -> None:
     """Counts have risen by so much, or do in a moment: a request is counted after its answer has left."""
     expected = [then + more for then, more in zip(before, risen, strict=True)]
-    until(lambda: all(now >= then for now, then in zip(counts(), expected, strict=True)))
+    wait_until(lambda: all(now >= then for now, then in zip(counts(), expected, strict=True)), "all are counted")
     assert counts() == expected
 
 
@@ -188,10 +183,10 @@ def test_the_queue_is_bounded_seen_and_forgotten_with_its_client(server: Running
         now = scrape(server)
         return all(now.value(name, model="slow") > 0 for name in ("tickpath_queue_depth", "tickpath_in_flight"))
 
-    until(seen)
+    wait_until(seen, "some run, some wait")
     peer.close()
-    until(lambda: scrape(server).value("tickpath_in_flight", model="slow") == 0)
-    until(lambda: scrape(server).value("tickpath_queue_depth", model="slow") == 0)
+    wait_until(lambda: scrape(server).value("tickpath_in_flight", model="slow") == 0, "nothing runs")
+    wait_until(lambda: scrape(server).value("tickpath_queue_depth", model="slow") == 0, "nothing waits")
     with server.peer() as other:
         other.send(slow_one(1))
         assert receive(other) == ("Result", 1)
@@ -247,13 +242,13 @@ def liveness(server: RunningServer) -> Iterator[Callable[[], bytes]]:
 def test_a_core_that_stands_still_is_not_alive(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "SILENT_NS_MAX", 300_000_000)
     with liveness(server) as said:
-        until(lambda: said() == b"alive\n")
+        wait_until(lambda: said() == b"alive\n", "alive")
         os.kill(server.ready.pid, signal.SIGSTOP)
         try:
-            until(lambda: b"loop has stood still" in said())
+            wait_until(lambda: b"loop has stood still" in said(), "not alive")
         finally:
             os.kill(server.ready.pid, signal.SIGCONT)
-        until(lambda: said() == b"alive\n")
+        wait_until(lambda: said() == b"alive\n", "alive again")
 
 
 def descriptors(server: RunningServer) -> int:
@@ -261,14 +256,14 @@ def descriptors(server: RunningServer) -> int:
 
 
 def test_descriptors_go_with_their_clients(server: RunningServer) -> None:
-    until(lambda: scrape(server).value("tickpath_sessions") == 0)
+    wait_until(lambda: scrape(server).value("tickpath_sessions") == 0, "no sessions")
     before = descriptors(server)
     peers = [server.peer() for _ in range(40)]
     assert descriptors(server) == before + 40
     for number, peer in enumerate(peers):
         peer.send(slow_one(1) if number < 3 else null(1))
         peer.reset() if number % 2 else peer.close()
-    until(lambda: descriptors(server) == before)
+    wait_until(lambda: descriptors(server) == before, "their descriptors are closed")
 
 
 def test_a_storm_of_reconnects_leaves_no_memory_behind(server: RunningServer) -> None:
@@ -290,7 +285,7 @@ def test_a_storm_of_reconnects_leaves_no_memory_behind(server: RunningServer) ->
 def test_idle_is_idle_and_spinning_is_not(server: RunningServer, tmp_path: Path) -> None:
     """Ten models with seven threads against one that spins, over the same second."""
     with serve(tmp_path, write_zoo(tmp_path, "null"), flags=["--spin"]) as spinning:
-        until(lambda: scrape(server).value("tickpath_in_flight", model="slow") == 0)
+        wait_until(lambda: scrape(server).value("tickpath_in_flight", model="slow") == 0, "nothing runs")
         idle_s, spun_s = server.cpu_s(), spinning.cpu_s()
         time.sleep(1)
         idle_s, spun_s = server.cpu_s() - idle_s, spinning.cpu_s() - spun_s
@@ -333,12 +328,12 @@ def test_a_killed_observer_comes_back_with_every_count_and_costs_no_answer(serve
     load = Load(peer)
     load.start()
     try:
-        until(lambda: load.answered > 100)
+        wait_until(lambda: load.answered > 100, "answers")
         (observer,) = children(server.ready.pid)
         os.kill(observer, 9)
         wait_until_ended(observer)
         at_death = load.answered
-        until(lambda: status(url) == 200)
+        wait_until(lambda: status(url) == 200, "another observer")
         assert load.answered > at_death
         assert children(server.ready.pid) != [observer]
     finally:

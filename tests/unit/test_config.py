@@ -164,6 +164,13 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "ports", [{"port": 0, "oip_port": 0, "observer_port": 0}, {"oip_port": 7070, "oip_host": "::1"}]
+)
+def test_ports_that_are_no_others(ports: dict[str, Any]) -> None:
+    make_config({"models": [MODEL]} | ports)
+
+
+@pytest.mark.parametrize(
     ("values", "says"),
     [
         ({}, ["models"]),
@@ -180,6 +187,11 @@ def test_a_file_says_false_for_no_port(tmp_path: Path) -> None:
         ({"port": "7070"}, ["int", "$.port"]),
         ({"port": True}, ["int", "bool", "$.port"]),
         ({"port": None, "uds": None}, ["nowhere to listen", "port", "Unix socket"]),
+        ({"uds_mode": "0660"}, ["uds_mode", "give a uds"]),
+        ({"uds_group": "desk"}, ["uds_group", "give a uds"]),
+        ({"port": 9090}, ["port and observer_port are both 9090 of 127.0.0.1", "its own"]),
+        ({"oip_port": 9090}, ["observer_port and oip_port are both 9090"]),
+        ({"oip_port": 8000, "oip_grpc_port": 8000}, ["oip_port and oip_grpc_port are both 8000"]),
         ({"uds": ""}, ["$.uds"]),
         ({"uds": "\0abstract"}, ["$.uds"]),
         ({"host": ""}, ["$.host"]),

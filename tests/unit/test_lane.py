@@ -1,6 +1,6 @@
 """A lane: a request runs, or is refused for one reason, and the next one is answered whatever became of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -9,8 +9,10 @@ import pytest
 from tests.numpy_engine import NumpyEngine, copy_through, tensor
 
 from tickpath.engines import Array, EngineFailedError
+from tickpath.graphs import Slot
 from tickpath.server.admission import Refusal
 from tickpath.server.config import ModelConfig
+from tickpath.server.device_lane import DeviceLane
 from tickpath.server.lane import Answer, AnswerRefusedError, Failed, InputRefusedError, Lane, why_failed
 from tickpath.wire import Code, Flag, Infer, Result, decode_server_message
 
@@ -177,3 +179,28 @@ def test_who_is_no_client_has_the_runtimes_failure() -> None:
     with pytest.raises(EngineFailedError, match="no memory left") as failed:
         lane_of(failing(iter([EngineFailedError("no memory left")]))).compute(1, [memoryview(bytes(8))])
     assert why_failed(failed.value) == "the model's runtime failed: no memory left"
+
+
+def with_standby() -> Lane:
+    return Lane(NumpyEngine(SPECS, SPECS), ModelConfig("m.onnx"), BUCKETS, lane_of(NumpyEngine(SPECS, SPECS)))
+
+
+def with_two_slots_each() -> Lane:
+    return DeviceLane(NumpyEngine(SPECS, SPECS), ModelConfig("m.onnx", device_slots=2), BUCKETS)
+
+
+@pytest.mark.parametrize("make", [with_standby, with_two_slots_each])
+def test_a_slot_that_fails_to_close_keeps_nothing_else_open(
+    make: Callable[[], Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = make()
+    closed: list[Slot] = []
+
+    def close(slot: Slot) -> None:
+        closed.append(slot)
+        raise EngineFailedError(f"bucket {slot.bucket} is stuck")
+
+    monkeypatch.setattr(Slot, "close", close)
+    with pytest.raises(EngineFailedError, match="is stuck"):
+        lane.close()
+    assert sorted(slot.bucket for slot in closed) == sorted(2 * BUCKETS)

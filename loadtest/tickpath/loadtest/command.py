@@ -40,15 +40,16 @@ class Number(click.FloatRange):
         return number
 
 
+AT: Final = click.option(
+    "--at",
+    "address",
+    default=ADDRESS,
+    show_default=True,
+    metavar="ADDRESS",
+    help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
+)
 TARGET_FLAGS: Final = (
-    click.option(
-        "--at",
-        "address",
-        default=ADDRESS,
-        show_default=True,
-        metavar="ADDRESS",
-        help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
-    ),
+    AT,
     click.option(
         "--target",
         default="tickpath",

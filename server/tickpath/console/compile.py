@@ -73,7 +73,7 @@ def compile_(
     """
     if streaming:
         shapes = options.pop("shapes")
-        if timing_cache or any(options.values()):
+        if timing_cache or any(value is not None and value is not False for value in options.values()):
             raise click.UsageError(
                 "--streaming goes with --shape and --force alone: what it writes can be compiled then"
             )

@@ -3,7 +3,8 @@
 import click
 
 from tickpath.console.endings import AddressRefused, Failed, Misconfigured, ending
-from tickpath.console.options import AT, LOG_FORMAT, credentials
+from tickpath.console.options import LOG_FORMAT, credentials
+from tickpath.loadtest.command import AT
 from tickpath.logs import LogFormat
 
 PORT = click.IntRange(0, 65535)

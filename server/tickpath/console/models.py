@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from tickpath.console.endings import Failed, Misconfigured, ModelRefused, ending
-from tickpath.console.options import AT, credentials
+from tickpath.console.options import credentials
 from tickpath.console.output import print_json, print_rich
+from tickpath.loadtest.command import AT
 
 LIST = "list"
 

@@ -6,15 +6,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-ADDRESS: Final = "127.0.0.1:7070"
-AT: Final = click.option(
-    "--at",
-    "address",
-    default=ADDRESS,
-    show_default=True,
-    metavar="ADDRESS",
-    help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
-)
 LOG_FORMAT: Final = click.Choice(["human", "json"])
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -83,6 +83,7 @@ def _screen(status: Status, watching: Watching, height: int, age_s: float, probl
         models = _models(status, watching)
     except ConsoleError as error:  # it was unloaded
         models, problem = (), problem or str(error)
+    height -= bool(problem)
     lines = sum(1 + len(model.stages) for model in models)
     fitting = _busiest(models, max(height - LINES_AROUND, 1))
     left_out = len(models) - len(fitting)

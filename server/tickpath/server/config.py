@@ -2,6 +2,7 @@
 edge."""
 
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -253,8 +254,7 @@ def check(config: ServerConfig) -> ServerConfig:
             raise ConfigError(
                 f"quiet_hours: {hours} ends as it begins, which is never quiet: write 00:00-12:00 and so on"
             )
-    if config.port is None and config.uds is None:
-        raise ConfigError("nowhere to listen: give a port or a Unix socket")
+    _check_places(config)
     if config.oip_admin and config.admin is None:
         raise ConfigError("oip_admin is for loading and unloading through `admin`, which is not set: set it, too")
     has_door = (config.oip_port, config.oip_grpc_port) != (None, None)
@@ -269,6 +269,24 @@ def check(config: ServerConfig) -> ServerConfig:
     if config.trace is not None and (why := check_trace(config.trace, config.observer_port is not None)):
         raise ConfigError(why)
     return config
+
+
+def _check_places(config: ServerConfig) -> None:
+    """Where it listens."""
+    if config.port is None and config.uds is None:
+        raise ConfigError("nowhere to listen: give a port or a Unix socket")
+    for key in ("uds_mode", "uds_group"):
+        if config.uds is None and getattr(config, key) is not None:
+            raise ConfigError(f"{key} is of the Unix socket's file, and there is none: give a uds, too")
+    places = {
+        "port": (config.host, config.port),
+        "observer_port": (config.observer_host, config.observer_port),
+        "oip_port": (config.oip_host, config.oip_port),
+        "oip_grpc_port": (config.oip_host, config.oip_grpc_port),
+    }
+    for (one, (host, port)), (other, place) in combinations(places.items(), 2):
+        if port and place == (host, port):  # 0 is one of its own each time
+            raise ConfigError(f"{one} and {other} are both {port} of {host}: give each its own")
 
 
 def _check_open(config: ServerConfig) -> None:

@@ -8,7 +8,7 @@ before the swap changes nothing. What nothing leads to any more is retired when 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence, Set
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import localtime, monotonic_ns
 from typing import Final
@@ -215,18 +215,19 @@ class Deployment:
         return await self._loader.run(self._read_digests)
 
     def close(self) -> None:
-        """The end: nothing is loaded any more, and what runs ends."""
+        """The end: nothing is loaded any more, and what runs ends, all of it even where some of it fails."""
         self._loader.close()
-        for run in self._shadows:
-            run.close()
-        for run in self._shadows:
-            run.join()
         versions = self._catalogue.versions
-        for version in versions:
-            version.executor.close()
-        for version in versions:
-            version.executor.join()
-            version.engine.close()
+        with ExitStack() as stack:  # the last is done first
+            for version in versions:
+                stack.callback(version.engine.close)
+                stack.callback(version.executor.join)
+            for version in versions:
+                stack.callback(version.executor.close)
+            for run in self._shadows:
+                stack.callback(run.join)
+            for run in self._shadows:
+                stack.callback(run.close)
 
     # -- how it is done --
 

@@ -9,7 +9,6 @@ Rules
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from time import monotonic_ns
 from typing import cast
 
@@ -53,10 +52,13 @@ class DeviceLane(Lane):
         super().__init__(engine, config, buckets)
         self.flights_max = config.device_slots
         self._free = [[slot] for slot in self.slots]
+        self._further: list[Slot] = []
         with ExitStack() as unless_made:
             unless_made.callback(self.close)
             for _ in range(1, config.device_slots):
-                for slots, slot in zip(self._free, self._capture(engine, buckets), strict=True):
+                captured = self._capture(engine, buckets)
+                self._further += captured
+                for slots, slot in zip(self._free, captured, strict=True):
                     slots.append(slot)
             unless_made.pop_all()
 
@@ -100,11 +102,13 @@ class DeviceLane(Lane):
         return self._given_back(flight, outcome)
 
     def close(self) -> None:
-        """As a Lane's; what is still in flight goes with the engine, which waits for it."""
-        for slot in chain.from_iterable(self._free):
-            slot.close()
-        self._free.clear()
-        super().close()
+        """As a Lane's, of all slots; one that is still in flight is waited for."""
+        with ExitStack() as stack:
+            stack.callback(super().close)
+            for slot in self._further:
+                stack.callback(slot.close)
+            self._further.clear()
+            self._free.clear()
 
     def _answer(self, flight: Flight, computed_ns: int) -> Answer | Refusal:
         slot, infer = flight.slot, flight.request.infer

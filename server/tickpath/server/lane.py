@@ -232,13 +232,15 @@ class Lane:
         """Do some of that work, in one run: a request may have come meanwhile. On the lane's thread; never raises."""
 
     def close(self) -> None:
-        """Give back buffers and graphs. Nothing may run any more."""
-        for slot in self.slots:
-            slot.close()
-        self.slots.clear()
-        self.recent.clear()
-        if self.standby is not None:
-            self.standby.close()
+        """Give back buffers and graphs. Nothing may run any more. Raises EngineFailedError, after all the rest has
+        gone, where something could not be given back."""
+        with ExitStack() as stack:
+            if self.standby is not None:
+                stack.callback(self.standby.close)
+            for slot in self.slots:
+                stack.callback(slot.close)
+            self.slots.clear()
+            self.recent.clear()
 
     def _capture(self, engine: Engine, buckets: tuple[int, ...]) -> list[Slot]:
         """A slot for each bucket. The largest first: what it needs from the runtime's arena then serves the smaller

@@ -24,7 +24,7 @@ from tickpath.server.access_config import TlsConfig
 from tickpath.server.config import ConfigError
 from tickpath.server.connection import LINGER_S
 from tickpath.server.quota import TokenBucket
-from tickpath.wire.small_files import PEM_BYTES_MAX, read_small
+from tickpath.wire.small_files import check_pem
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +79,9 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
 def _check_file(what: str, path: str) -> None:
     """That there is one to read. Raises ConfigError."""
     try:
-        data, _ = read_small(Path(path), PEM_BYTES_MAX)
+        check_pem(Path(path))
     except OSError as error:
-        raise ConfigError(f"{what} {path}: {error.strerror}") from None
-    if len(data) > PEM_BYTES_MAX:
-        raise ConfigError(f"{what} {path}: more than {PEM_BYTES_MAX:,} bytes: PEM of what is needed alone expected")
+        raise ConfigError(f"{what} {path}: {error.strerror}: a file in PEM expected") from None
 
 
 def _prove(config: TlsConfig) -> None:

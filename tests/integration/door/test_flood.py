@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from tests.doors import ask, floats, oip
-from tests.integration.hostile.arena import eventually
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.client import Client
 
@@ -51,7 +51,7 @@ def flood(server: RunningServer) -> Iterator[None]:
     command = [sys.executable, "-m", "tests.door_flood", oip(server), "16"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         before = asked(server)
-        eventually(lambda: asked(server) > before, "the flood has begun")
+        wait_until(lambda: asked(server) > before, "the flood has begun")
         yield
         answered, _ = process.communicate("")
     assert int(answered) > FLOOD

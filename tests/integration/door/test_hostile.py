@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from tests.doors import WIDE, Triton, ask, floats, health, oip, request_of
 from tests.integration.door.test_life import door_of
-from tests.integration.hostile.arena import eventually
 from tests.serving import RunningServer
 from tests.waiting import wait_until
 from tritonclient.utils import InferenceServerException
@@ -228,7 +227,7 @@ def test_open_streams_leave_room_for_probes(server: RunningServer) -> None:
         return True
 
     def meanwhile() -> None:
-        eventually(lambda: not answered(), "no place is left")
+        wait_until(lambda: not answered(), "no place is left")
         status, words = Triton(server, "grpc").refusal("float32", {"x": floats(1)})
         assert (status, f"{CALLS_MAX} calls are under way here" in words) == ("UNAVAILABLE", True)
         assert health(server.ready.oip_grpc) == SERVING
@@ -244,4 +243,4 @@ def test_open_streams_leave_room_for_probes(server: RunningServer) -> None:
                 each.cancel()
 
     asyncio.run(hold())
-    eventually(answered, "there are places again")
+    wait_until(answered, "there are places again")

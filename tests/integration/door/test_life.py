@@ -15,11 +15,11 @@ import tritonclient.grpc
 import tritonclient.http
 from grpc import RpcError, StatusCode
 from tests.doors import Triton, ask, door, floats, health, oip, request_of
-from tests.integration.hostile.arena import eventually
 from tests.onnx_models import one_node, save, slow
 from tests.processes import children, serve_until_end, wait_until_ended
 from tests.repositories import add_version, scale
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 from tritonclient.utils import InferenceServerException
 
 from tickpath.door.grpc_health import NOT_SERVING, SERVING
@@ -58,7 +58,7 @@ def test_a_killed_door_comes_back_at_its_addresses_and_goes_with_a_killed_core(t
         first = door_of(server)
         assert os.getpriority(os.PRIO_PROCESS, first) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
         os.kill(first, signal.SIGKILL)
-        eventually(lambda: status_of(server, INFER, ECHO) == 200, "the door answers again")
+        wait_until(lambda: status_of(server, INFER, ECHO) == 200, "the door answers again")
         second = door_of(server)
         assert second != first
         assert Triton(server, "grpc").infer("echo", {"x": floats(1)})["y"].tolist() == [[0, 1, 2, 3]]
@@ -166,7 +166,7 @@ def test_loading_and_unloading_where_it_is_configured(tmp_path: Path) -> None:
             assert (rest.infer("btc", x)["y"][0, 0], calls.infer("btc", x)["y"][0, 0]) == (5, 5)
             grpc.unload_model("btc")
             assert calls.refusal("btc", x)[0] == "NOT_FOUND"
-            eventually(lambda: not http.is_model_ready("btc"), "btc is not ready")
+            wait_until(lambda: not http.is_model_ready("btc"), "btc is not ready")
             grpc.load_model("btc")
             assert rest.infer("btc", x)["y"][0, 0] == 5
             with pytest.raises(InferenceServerException, match="nope"):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.integration.faults.innocent import Innocent
-from tests.integration.hostile.arena import eventually
 from tests.onnx_models import save
 from tests.onnx_models import slow as slow_model
 from tests.peer import Peer
 from tests.serving import RunningServer, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.wire import Failure, Infer, Result
 
@@ -44,7 +44,7 @@ def usage(pid: int) -> Iterator[Seen]:
     """What the fault in the block leaves behind: no descriptor, and little memory."""
     seen = Seen(pid)
     yield seen
-    eventually(lambda: Usage(pid).descriptors <= seen.before.descriptors, "all descriptors are closed again")
+    wait_until(lambda: Usage(pid).descriptors <= seen.before.descriptors, "all descriptors are closed again")
     seen.after = Usage(pid)
     assert seen.after.rss_bytes - seen.before.rss_bytes < RSS_BYTES_MAX
 

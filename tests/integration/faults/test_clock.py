@@ -15,10 +15,11 @@ from typing import Final
 import pytest
 from tests.integration.faults.figures import outcome, replies, row, slow, usage, write_models
 from tests.integration.faults.innocent import innocent
-from tests.integration.hostile.arena import echo, eventually, scrape
+from tests.integration.hostile.arena import echo, scrape
 from tests.peer import Peer
 from tests.secured import TOKENS, secured
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.recorder.reading import open_segments
 from tickpath.wire import Code
@@ -102,7 +103,7 @@ def test_the_wall_clock_jumps(tmp_path: Path, table: list[str]) -> None:
                     _expect_budgets_as_ever(asking)
                     assert outcome(half) == Code.BAD_FRAME.name, "its timer was not stuck"
                 quiet = abs(hours) % 24 == 6 and hours > 0
-                eventually(lambda quiet=quiet: scrape(server).value("tickpath_quiet") == quiet, f"quiet: {quiet}")  # type: ignore[misc]
+                wait_until(lambda quiet=quiet: scrape(server).value("tickpath_quiet") == quiet, f"quiet: {quiet}")  # type: ignore[misc]
                 desk.write_text(f"{TOKENS['desk']}\na-token-of-hour-{hours + 100:016}\n")
                 _renewed(server)
                 with made.peer(f"a-token-of-hour-{hours + 100:016}") as newcomer:
@@ -119,7 +120,7 @@ def test_the_wall_clock_jumps(tmp_path: Path, table: list[str]) -> None:
 def _renewed(server: RunningServer) -> None:
     before = _logged(server, "known by")
     server.process.send_signal(signal.SIGHUP)
-    eventually(lambda: _logged(server, "known by") > before, "the tokens were read again")
+    wait_until(lambda: _logged(server, "known by") > before, "the tokens were read again")
 
 
 def _expect_budgets_as_ever(peer: Peer) -> None:

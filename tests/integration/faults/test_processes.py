@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from tests.integration.faults.figures import Usage, crowd, outcome, replies, row, slow, usage, write_models
 from tests.integration.faults.innocent import innocent
-from tests.integration.hostile.arena import echo, eventually, expect_answers, scrape
+from tests.integration.hostile.arena import echo, expect_answers, scrape
 from tests.peer import Peer
 from tests.processes import children
 from tests.recordings import recorder_of
 from tests.serving import RunningServer, serve
+from tests.waiting import wait_until
 
 from tickpath.wire import PROTOCOL_VERSION, Failure, Goodbye, Hello, Ping, Pong, Result, encode_frame
 
@@ -37,7 +38,7 @@ def stopped(server: RunningServer) -> Iterator[None]:
     """The process stands still in the block, and knows nothing of it."""
     server.process.send_signal(signal.SIGSTOP)
     stat = Path(f"/proc/{server.ready.pid}/stat")
-    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
     yield
     server.process.send_signal(signal.SIGCONT)
 
@@ -59,7 +60,7 @@ def test_64_open_files(tmp_path: Path, table: list[str]) -> None:
         ):
             outcomes = Counter(map(outcome, strangers))
             assert Usage(server.ready.pid).descriptors < OPEN_FILES
-        eventually(lambda: _is_welcome(server), "there is room again")
+        wait_until(lambda: _is_welcome(server), "there is room again")
     outcomes[_ended(server.process.returncode)] += 1
     table.append(row(f"ulimit -n {OPEN_FILES}, {CROWD} connects", outcomes, client, seen))
     assert outcomes["Welcome"] > 0
@@ -154,7 +155,7 @@ def test_the_observer_is_killed(server: RunningServer, table: list[str]) -> None
         before = _answered(server)
         (pid,) = (pid for pid in children(server.ready.pid) if pid != recorder_of(server))
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: _serves(server) and _answered(server) > before > 0, "another observer, which counts on")
+        wait_until(lambda: _serves(server) and _answered(server) > before > 0, "another observer, which counts on")
         counted = _answered(server)
     table.append(row("observer killed", Counter({"counted before": int(before), "after": int(counted)}), client, seen))
 
@@ -175,7 +176,7 @@ def test_the_recorder_is_killed(server: RunningServer, table: list[str]) -> None
     with innocent(server) as client, usage(server.ready.pid) as seen, client.beside():
         os.kill(recorder_of(server), signal.SIGKILL)
         recorded = _recorded(server)
-        eventually(lambda: _recorded(server) > recorded, "another recorder")
+        wait_until(lambda: _recorded(server) > recorded, "another recorder")
     table.append(row("recorder killed", Counter(), client, seen))
 
 
@@ -190,10 +191,10 @@ def test_the_disk_is_full_under_record(server: RunningServer, table: list[str]) 
     with innocent(server) as client, usage(server.ready.pid) as seen, client.beside():
         # To the recorder, a limit on the size of its files is a disk without room.
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
-        eventually(lambda: scrape(server).value("tickpath_record_dropped_total") > 0, "entries are dropped")
+        wait_until(lambda: scrape(server).value("tickpath_record_dropped_total") > 0, "entries are dropped")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
         recorded = _recorded(server)
-        eventually(lambda: _recorded(server) > recorded, "recording goes on")
+        wait_until(lambda: _recorded(server) > recorded, "recording goes on")
         with server.peer() as peer:
             peer.send(echo(1))
             expect_answers(peer, echo(1))

@@ -3,9 +3,8 @@ rule beside them, whose answers must not suffer."""
 
 import enum
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.integration.observer.observing import Scrape
 from tests.onnx_models import constant, gru, model, one_node, save, value
 from tests.peer import Peer
 from tests.serving import RunningServer, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.wire import Code, Failure, Infer, Result, ServerMessage
 
@@ -157,14 +157,6 @@ def crowd(server: RunningServer, count: int) -> Iterator[list[Peer]]:
         yield [stack.enter_context(Peer(server.connect())) for _ in range(count)]
 
 
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it is so."""
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < end_s, f"never came: {what}"
-        time.sleep(0.01)
-
-
 def scrape(server: RunningServer) -> Scrape:
     assert server.ready.observer is not None
     with urllib.request.urlopen(f"{server.ready.observer}/metrics", timeout=WAIT_S_MAX) as response:
@@ -234,7 +226,7 @@ def unharmed(server: RunningServer) -> Iterator[None]:
         yield
     assert server.process.poll() is None
     if server.ready.observer is not None:
-        eventually(lambda: _at_rest(scrape(server)), "no session and nothing in flight")
+        wait_until(lambda: _at_rest(scrape(server)), "no session and nothing in flight")
     said = server.log.read_text()[log_chars:]
     assert "Traceback" not in said
     assert "rror" not in said

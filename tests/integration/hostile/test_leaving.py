@@ -7,7 +7,6 @@ import pytest
 from tests.integration.hostile.arena import (
     Model,
     echo,
-    eventually,
     expect_answers,
     expect_end,
     expect_failure,
@@ -19,6 +18,7 @@ from tests.integration.hostile.arena import (
 )
 from tests.peer import Peer
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.wire import Cancel, Code, Goodbye, Ping, Pong
 
@@ -160,7 +160,7 @@ def test_a_frame_cut_off_with_requests_in_flight(usual: RunningServer) -> None:
 
 def test_sessions_are_counted(usual: RunningServer) -> None:
     peers = [usual.peer() for _ in range(5)]
-    eventually(lambda: scrape(usual).value("tickpath_sessions") == 7, "five, and the neighbour's two")
+    wait_until(lambda: scrape(usual).value("tickpath_sessions") == 7, "five, and the neighbour's two")
     for peer in peers:
         peer.close()
-    eventually(lambda: scrape(usual).value("tickpath_sessions") == 2, "the neighbour's two")
+    wait_until(lambda: scrape(usual).value("tickpath_sessions") == 2, "the neighbour's two")

@@ -11,13 +11,13 @@ from tests.integration.hostile.arena import (
     Neighbour,
     crowd,
     echo,
-    eventually,
     expect_answers,
     expect_end,
     unharmed,
 )
 from tests.peer import Peer
 from tests.serving import RunningServer, serve, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.server.core import DESCRIPTORS_RESERVED
 from tickpath.wire import PROTOCOL_VERSION, Code, Hello
@@ -63,7 +63,7 @@ def test_room_again(strict: RunningServer, full: list[Peer]) -> None:
 
     assert not welcomed()
     full[0].close()
-    eventually(welcomed, "there is room again")
+    wait_until(welcomed, "there is room again")
 
 
 def test_a_crowd_that_stays(strict: RunningServer, full: list[Peer]) -> None:
@@ -73,7 +73,7 @@ def test_a_crowd_that_stays(strict: RunningServer, full: list[Peer]) -> None:
         full[0].send(echo(1))
         expect_answers(full[0], echo(1))
         assert descriptors(strict) <= before + LINGERING_MAX + 4, "4 may be just on their way out"
-        eventually(lambda: descriptors(strict) <= before, "the server has let go of them")
+        wait_until(lambda: descriptors(strict) <= before, "the server has let go of them")
         for peer in refused:
             expect_end(peer, Code.OVERLOADED)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.integration.hostile.arena import (
     echo,
-    eventually,
     expect_answers,
     scrape,
     slow,
@@ -18,6 +17,7 @@ from tests.integration.hostile.arena import (
 )
 from tests.peer import Peer
 from tests.serving import RunningServer
+from tests.waiting import wait_until
 
 from tickpath.wire import Goodbye, ModelList, Models
 
@@ -59,7 +59,7 @@ def one_more_dropped(server: RunningServer) -> Iterator[None]:
 
     before = dropped()
     yield
-    eventually(lambda: dropped() == before + 1, "the drop is counted")
+    wait_until(lambda: dropped() == before + 1, "the drop is counted")
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_who_leaves_and_never_reads_is_dropped_and_counted(strict: RunningServer
                 peer.socket.shutdown(socket.SHUT_WR)
             case _:
                 peer.socket.sendall(bytes(4))
-        eventually(lambda: scrape(strict).value("tickpath_sessions") == 2, "only the neighbour is there")
+        wait_until(lambda: scrape(strict).value("tickpath_sessions") == 2, "only the neighbour is there")
 
 
 def test_who_leaves_and_reads_late_gets_it_all(strict: RunningServer) -> None:

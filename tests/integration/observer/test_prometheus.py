@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from tests.integration.observer.observing import MODELS, Observing, histogram_quantile, observing, write
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 from tickpath.observe.records import RecordWriter
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
 
-PATIENCE_S = 100
 SCRAPE_S = 2  # a scrape that takes longer fails, and a busy machine is slow
 BUCKETS = "tickpath_request_duration_seconds_bucket{model='fast'}"
 WINDOW = "rate(tickpath_request_duration_seconds_bucket[1h])"
@@ -46,13 +46,6 @@ class Prometheus:
         }
 
 
-def until(condition: Any) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
-
-
 @contextmanager
 def prometheus(folder: Path, *targets: str) -> Iterator[Prometheus]:
     """One that scrapes these addresses, and has done so."""
@@ -73,7 +66,7 @@ def prometheus(folder: Path, *targets: str) -> Iterator[Prometheus]:
                     assert process.poll() is None, (folder / "log").read_text()
                     return False
 
-            until(all_up)
+            wait_until(all_up, "all targets are up")
             yield running
         finally:
             process.kill()
@@ -95,10 +88,12 @@ def test_two_servers_are_told_apart_and_add_up(tmp_path: Path) -> None:
         targets = [each.url.removeprefix("http://") for each in observers]
         with prometheus(tmp_path, *targets) as running:
             # rate() needs a sample from before.
-            until(lambda: len(running.value("tickpath_requests_total{code='OK',model='fast'}")) == 2)
+            ok = "tickpath_requests_total{code='OK',model='fast'}"
+            wait_until(lambda: len(running.value(ok)) == 2, "a sample of each")
             for writer, latency_ns in zip(writers, latencies_ns, strict=True):
                 write(writer, 0, [latency_ns] * 1_000)
-            until(lambda: running.value("sum(tickpath_request_duration_seconds_count{model='fast'})") == {"": 2_000})
+            count = "sum(tickpath_request_duration_seconds_count{model='fast'})"
+            wait_until(lambda: running.value(count) == {"": 2_000}, "all are counted")
             names = "* on (instance) group_left (name) tickpath_server_info"
             each = running.value(f"histogram_quantile(0.5, sum by (instance, le) ({WINDOW})) {names}")
             both = {
@@ -135,12 +130,12 @@ def test_a_killed_observer_is_no_counter_reset_to_prometheus(tmp_path: Path) -> 
         first = stack.enter_context(observing(writer, tally_fd=tally_fd))
         running = stack.enter_context(prometheus(tmp_path, first.url.removeprefix("http://")))
         write(writer, 0, [50_000] * 1_000)
-        until(lambda: list(running.value(count).values()) == [1_000])
+        wait_until(lambda: list(running.value(count).values()) == [1_000], "the first are counted")
         first.process.kill()
         first.process.communicate()
         write(writer, 0, [50_000] * 1_000)
         stack.enter_context(observing(writer, port=first.port, tally_fd=tally_fd))
-        until(lambda: list(running.value(count).values()) == [2_000])
+        wait_until(lambda: list(running.value(count).values()) == [2_000], "the others, too")
         resets = list(running.value(f"resets({count}[1h])").values())
     os.close(tally_fd)
     writer.close()

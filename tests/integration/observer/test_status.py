@@ -294,6 +294,13 @@ def test_top_of_more_models_than_lines_shows_the_busiest_and_says_so(writer: Rec
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
         assert "32 more models, less busy than these" in text  # of 40 lines
         assert set(re.findall(r"\bm[0-9]+\b", text)) == {f"m{number}" for number in (*range(8), *range(40, 64))}
+        observer.process.send_signal(signal.SIGKILL)
+        stale = ""
+        for _ in range(3):
+            top.wait_for("STALE")
+            stale += top.written
+        assert "33 more models" in stale  # one has made room for that line
+        assert "ctrl-C ends" in stale  # the last line
         assert top.end() == (0, "")
 
 

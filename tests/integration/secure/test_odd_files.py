@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.integration.hostile.arena import eventually
 from tests.integration.secure.test_renewing import NEW, certificate_of, replace
 from tests.processes import serve_until_end
 from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import ConnectError, UnauthenticatedError
 
@@ -179,7 +179,7 @@ def test_a_certificate_that_is_half_written_at_sighup_is_not_taken(server: Secur
             running.ping()
         path.write_bytes(whole)
         server.server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: certificate_of(server) != before, "the new certificate")
+        wait_until(lambda: certificate_of(server) != before, "the new certificate")
 
 
 @pytest.mark.parametrize("swap", SWAPS)

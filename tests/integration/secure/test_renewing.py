@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from tests.integration.hostile.arena import eventually
 from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import Client, ConnectError, ConnectionLostError, UnauthenticatedError, token_file
 
@@ -79,18 +79,18 @@ def test_renewing_under_load_loses_no_reply(tmp_path: Path) -> None:
     with secured(tmp_path, write_zoo(tmp_path, "mlp")) as server:
         desk = tmp_path / "desk.token"
         asking = [Asking(lambda: server.client("desk", timeout_s=60)) for _ in range(3)]
-        eventually(lambda: all(each.answered > 10 for each in asking), "answers")
+        wait_until(lambda: all(each.answered > 10 for each in asking), "answers")
         for turn in range(6):
             server.authority.server()
             replace(desk, f"{NEW}-{turn}\n{TOKENS['desk']}\n")
             if turn % 2:
                 server.server.process.send_signal(signal.SIGHUP)
-                eventually(lambda turn=turn: _knows(server, f"{NEW}-{turn}"), "the new token")  # type: ignore[misc]
+                wait_until(lambda turn=turn: _knows(server, f"{NEW}-{turn}"), "the new token")  # type: ignore[misc]
             else:
                 assert renew(server).startswith("0: ")
             assert _knows(server, f"{NEW}-{turn}")
             before = [each.answered for each in asking]
-            eventually(lambda before=before: all(e.answered > n for e, n in zip(asking, before, strict=True)), "more")  # type: ignore[misc]
+            wait_until(lambda before=before: all(e.answered > n for e, n in zip(asking, before, strict=True)), "more")  # type: ignore[misc]
         for each in asking:
             each.end()
         assert [each.error for each in asking] == [None, None, None]
@@ -116,7 +116,7 @@ def test_a_token_that_is_withdrawn_ends_its_sessions_and_no_others(tmp_path: Pat
         ):
             replace(desk, f"{NEW}\n")
             assert renew(server).startswith("0: ")
-            eventually(lambda: _has_ended(old), "the end of a session whose token was withdrawn")
+            wait_until(lambda: _has_ended(old), "the end of a session whose token was withdrawn")
             new.ping()
             lab.ping()
         with pytest.raises(UnauthenticatedError):

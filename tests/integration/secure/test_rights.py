@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.integration.hostile.arena import eventually, scrape
+from tests.integration.hostile.arena import scrape
 from tests.integration.observer.observing import get
 from tests.peer import Peer
 from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import (
     Client,
@@ -190,7 +191,7 @@ def test_quotas_are_of_the_client_over_all_its_sessions(shared: Secured) -> None
         assert isinstance(one.receive(), Pong)
     with shared.client("desk") as desk:  # what one used up is not another's
         assert all(not isinstance(each, RefusedError) for each in desk.infer_many("mlp", [ROW] * 40))
-    eventually(lambda: _may_connect(shared, "slow"), "a session of the client whose others have ended")
+    wait_until(lambda: _may_connect(shared, "slow"), "a session of the client whose others have ended")
 
 
 def test_what_never_ran_is_not_in_flight_of_the_client(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_what_is_refused_is_counted_by_cause(shared: Secured) -> None:
     assert plain.recv(100) == b""
     plain.close()
     for cause in ("stranger", "model", "handshake"):
-        eventually(lambda cause=cause: _refused(shared, cause) > before[cause], cause)  # type: ignore[misc]
+        wait_until(lambda cause=cause: _refused(shared, cause) > before[cause], cause)  # type: ignore[misc]
 
 
 def _refused(secured: Secured, cause: str) -> float:

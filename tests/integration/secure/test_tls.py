@@ -17,10 +17,11 @@ import pytest
 import uvloop
 from cryptography.hazmat.primitives import serialization
 from tests.certificates import Authority
-from tests.integration.hostile.arena import eventually, scrape
+from tests.integration.hostile.arena import scrape
 from tests.onnx_models import one_node, save
 from tests.secured import TOKENS, Secured, secured
 from tests.serving import write_config, write_zoo
+from tests.waiting import wait_until
 
 from tickpath.client import AsyncClient, Client, ConnectError, RefusedError, Tls, UnauthenticatedError
 from tickpath.wire import PROTOCOL_VERSION, Code, Failure, FrameDecoder, Hello, decode_server_message, encode_frame
@@ -213,7 +214,7 @@ def test_a_record_with_a_flipped_bit_ends_its_session(shared: Secured, version: 
         with suppress(ConnectionError):
             while connection.recv(1 << 16):
                 pass
-    eventually(lambda: scrape(shared.server).value("tickpath_sessions") == 0, "the end of that session")
+    wait_until(lambda: scrape(shared.server).value("tickpath_sessions") == 0, "the end of that session")
     assert "Traceback" not in shared.server.log.read_text()
 
 
@@ -329,7 +330,7 @@ def test_a_client_that_only_stops_sending_ends_both_ways(shared: Secured) -> Non
     with shake_hands(shared, context(shared.authority)) as connection:
         connection.settimeout(30)
         assert connection.unwrap() is not None
-    eventually(lambda: scrape(shared.server).value("tickpath_sessions") == 0, "the end of that session")
+    wait_until(lambda: scrape(shared.server).value("tickpath_sessions") == 0, "the end of that session")
     assert "eof_received" not in shared.server.log.read_text()
 
 

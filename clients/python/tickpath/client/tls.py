@@ -7,7 +7,7 @@ import msgspec
 
 from tickpath.client.address import Address, TcpAddress
 from tickpath.client.errors import AddressError, CredentialsError
-from tickpath.wire.small_files import PEM_BYTES_MAX, read_small
+from tickpath.wire.small_files import check_pem
 
 if TYPE_CHECKING:
     import ssl
@@ -36,7 +36,10 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         files = list(filter(None, (self.ca, self.certificate, self.key)))
         for file in files:
-            _check_file(file)
+            try:
+                check_pem(Path(file))
+            except OSError as error:
+                raise CredentialsError(f"{file}: {error.strerror}: a file in PEM expected") from None
         try:
             if self.ca is None:
                 context.load_default_certs()
@@ -50,16 +53,6 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
                 f"{', '.join(files)}: {error.strerror or error}: files in PEM expected{with_key}"
             ) from None
         return context
-
-
-def _check_file(file: str) -> None:
-    """That there is one, and no pipe, at which ssl would wait. Raises CredentialsError."""
-    try:
-        data, _ = read_small(Path(file), PEM_BYTES_MAX)
-    except OSError as error:
-        raise CredentialsError(f"{file}: {error.strerror}: a file in PEM expected") from None
-    if len(data) > PEM_BYTES_MAX:
-        raise CredentialsError(f"{file}: more than {PEM_BYTES_MAX:,} bytes: a file in PEM expected")
 
 
 def _no_password() -> str:

@@ -19,3 +19,10 @@ def read_small(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "a file expected, a pipe, folder or device came", str(path))
         return file.read(bytes_max + 1), found
+
+
+def check_pem(path: Path) -> None:
+    """That there is a file of a size for PEM, and no pipe, at which ssl would wait. Raises OSError."""
+    data, _ = read_small(path, PEM_BYTES_MAX)
+    if len(data) > PEM_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"more than {PEM_BYTES_MAX:,} bytes", str(path))
