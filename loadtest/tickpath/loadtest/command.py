@@ -48,6 +48,17 @@ AT: Final = click.option(
     metavar="ADDRESS",
     help="HOST:PORT, tls://HOST:PORT or unix:PATH.",
 )
+TOKEN_FILE: Final = click.option(
+    "--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"
+)
+CREDENTIALS: Final = (
+    TOKEN_FILE,
+    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
+    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
+    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
+)
+"""Of whatever connects to a server: what it shows of itself, and whom it trusts."""
+
 TARGET_FLAGS: Final = (
     AT,
     click.option(
@@ -57,10 +68,7 @@ TARGET_FLAGS: Final = (
         metavar="KIND",
         help="What listens there: tickpath; echo, which answers frames in order, as the C floor does; or module:Class.",
     ),
-    click.option("--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"),
-    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
-    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
-    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
+    *CREDENTIALS,
     click.option("--model", metavar="NAME", help="Need not be named where there is only one."),
     click.option("--inputs", type=Path, metavar="FILE.npz", help="Real inputs.  [default: a synthetic order book]"),
     click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the book and of Poisson."),

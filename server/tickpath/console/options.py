@@ -6,26 +6,18 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tickpath.loadtest.command import CREDENTIALS
+
 LOG_FORMAT: Final = click.Choice(["human", "json"])
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def credentials(command: Command) -> Command:
     """Options of whatever connects to a server: what it shows of itself, and whom it trusts."""
-    for option in reversed(_CREDENTIALS):
+    for option in reversed(CREDENTIALS):
         command = option(command)
     return command
 
-
-TOKEN_FILE: Final = click.option(
-    "--token-file", metavar="FILE", help="Whose token the server is told.  [default: $TICKPATH_TOKEN]"
-)
-_CREDENTIALS: Final = (
-    TOKEN_FILE,
-    click.option("--tls-ca", metavar="FILE.pem", help="Who signs servers' certificates.  [default: this machine's]"),
-    click.option("--tls-cert", metavar="FILE.pem", help="Show this certificate."),
-    click.option("--tls-key", metavar="FILE.pem", help="Its key."),
-)
 
 OBSERVER: Final = "http://127.0.0.1:9090"
 

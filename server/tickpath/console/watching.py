@@ -5,8 +5,9 @@ import sys
 import click
 
 from tickpath.console.endings import Failed, ending
-from tickpath.console.options import OBSERVER_OPTION, TOKEN_FILE
+from tickpath.console.options import OBSERVER_OPTION
 from tickpath.console.output import print_json, print_rich
+from tickpath.loadtest.command import TOKEN_FILE
 
 # More than anybody reads; what the observer gives at most.
 COUNT_MAX = 200
